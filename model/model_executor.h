@@ -1,0 +1,42 @@
+// The seam between the workers' engines and the maths: runs rows of tokens through the model against paged KV.
+//
+// Two implementations: DeepseekModel (the model) and the simulator's HashModel, whose next token depends on every KV
+// byte it reads. A row's result depends on that row's inputs alone (docs/architecture.md, Numerics 1): any chunking
+// and any batch give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace tandem::model {
+
+// Consecutive rows of one sequence. Row i of the segment has position first_position + i; positions before it are in
+// the cache already. page_table[p] is the pool page of logical page p and covers every position of the segment.
+struct Segment {
+  int row_begin = 0;
+  int num_rows = 0;
+  int64_t first_position = 0;
+  absl::Span<const int32_t> page_table;
+};
+
+struct RowBatch {
+  absl::Span<const int32_t> tokens;  // [num_rows]
+  absl::Span<const Segment> segments;
+  absl::Span<const int32_t> logits_rows;  // rows whose logits are wanted, ascending
+};
+
+class ModelExecutor {
+ public:
+  virtual ~ModelExecutor() = default;
+  // Writes the rows' KV into the pool and logits [logits_rows.size(), vocab_size()] FP32. layer_done(layer) is called
+  // on the same thread as soon as every row's records of that layer are in the pool.
+  virtual absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                               absl::Span<float> logits) = 0;
+  virtual int vocab_size() const = 0;
+  virtual int num_layers() const = 0;  // layers that have KV pages
+};
+
+}  // namespace tandem::model
