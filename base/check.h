@@ -2,11 +2,11 @@
 // invariants corrupts KV pages, one that stops is restarted and its requests are resumed elsewhere.
 #pragma once
 
-#include <string_view>
+#include "absl/strings/string_view.h"
 
 namespace tandem::base {
 // Prints file:line, the condition and the message to stderr, then aborts.
-[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, std::string_view message);
+[[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
 }  // namespace tandem::base
 
 #define TANDEM_CHECK(condition, message)                                            \

@@ -4,7 +4,7 @@
 //   base::ConfigSchema schema("prefill_worker");
 //   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max = 65536},
 //              "Prompt tokens computed in one engine step.");
-//   schema.AddTo... ; absl::Status status = schema.Load(options);
+//   ASSIGN_OR_RETURN(const base::ConfigArgs args, base::LoadConfig(schema, argc, argv));
 //
 // Every field has a unit, a default (the struct's own initialiser), a range and one sentence. Unknown keys, wrong
 // types and bad ranges stop the start with file:line and what is allowed. Two sections: `cluster:` must agree on all
@@ -16,11 +16,13 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
+
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace tandem::base {
@@ -55,7 +57,7 @@ class ConfigSchema final {
 
   // Reads text as YAML, then applies overrides ("a.b=c") in order. INVALID_ARGUMENT, all faults listed, each as
   // "file:line: key: what is wrong, what is allowed".
-  absl::Status Apply(std::string_view yaml, std::string_view file_name, const std::vector<std::string>& overrides);
+  absl::Status Apply(absl::string_view yaml, absl::string_view file_name, const std::vector<std::string>& overrides);
 
   std::string Print() const;     // YAML of the values in force; Apply of it changes nothing
   std::string Markdown() const;  // this service's section of docs/configuration.md
@@ -64,6 +66,8 @@ class ConfigSchema final {
 
  private:
   struct Field;
+  void Add(Field field);
+
   std::string service_;
   std::vector<std::unique_ptr<Field>> fields_;
 };

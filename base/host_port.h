@@ -3,9 +3,9 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem::base {
 
@@ -18,8 +18,8 @@ struct HostPort {
 };
 
 // INVALID_ARGUMENT with the position of the fault: empty host, missing or bad port, a bare IPv6 literal.
-absl::StatusOr<HostPort> ParseHostPort(std::string_view text);
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // Wildcards (0.0.0.0, ::) may be listened on but not advertised.
-bool IsWildcard(std::string_view host);
+bool IsWildcard(absl::string_view host);
 
 }  // namespace tandem::base

@@ -9,10 +9,10 @@
 
 #include <initializer_list>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace tandem::base {
@@ -20,19 +20,19 @@ namespace tandem::base {
 enum class LogSeverity { kInfo, kWarning, kError };
 
 struct LogField {
-  LogField(std::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}
-  LogField(std::string_view k, const absl::Status& v) : key(k), value(v.ToString()) {}
-  LogField(std::string_view k, absl::Duration v) : key(k), value(absl::FormatDuration(v)) {}
-  std::string_view key;
+  LogField(absl::string_view k, const absl::AlphaNum& v) : key(k), value(v.Piece()) {}
+  LogField(absl::string_view k, const absl::Status& v) : key(k), value(v.ToString()) {}
+  LogField(absl::string_view k, absl::Duration v) : key(k), value(absl::FormatDuration(v)) {}
+  absl::string_view key;
   std::string value;
 };
 
 // Set once by main before any thread starts: role=... instance=... on every line.
-void SetLogContext(std::string_view context);
-void Log(LogSeverity severity, const char* file, int line, std::string_view event,
+void SetLogContext(absl::string_view context);
+void Log(LogSeverity severity, const char* file, int line, absl::string_view event,
          std::initializer_list<LogField> fields);
 // The line as it would be written, without the timestamp: for tests.
-std::string FormatLogLine(LogSeverity severity, const char* file, int line, std::string_view event,
+std::string FormatLogLine(LogSeverity severity, const char* file, int line, absl::string_view event,
                           std::initializer_list<LogField> fields);
 
 }  // namespace tandem::base

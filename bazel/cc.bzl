@@ -1,6 +1,7 @@
 """House macros: every C++ target goes through these, so that warnings and flags have one owner."""
 
-_COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
+# Designated initialisers leave out what has a default.
+_COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
 def tandem_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
@@ -10,6 +11,8 @@ def tandem_binary(name, copts = [], **kwargs):
 
 def tandem_test(name, copts = [], deps = [], size = "small", **kwargs):
     """A GoogleTest binary. size = "small" means under a minute; larger sizes state their reason in the BUILD file."""
+    # Static: gold's --as-needed drops an Abseil library that only our own shared objects would need.
+    kwargs.setdefault("linkstatic", True)
     native.cc_test(
         name = name,
         copts = _COPTS + copts,
