@@ -19,10 +19,10 @@ inline constexpr int kLatentTile = 128;  // dims that share one scale
 inline constexpr int kRopeDim = 64;
 inline constexpr int kIndexDim = 128;
 
-inline constexpr int kLatentScaleOffset = kLatentDim;                                             // 512
-inline constexpr int kLatentRopeOffset = kLatentScaleOffset + kLatentDim / kLatentTile * 4;       // 528
-inline constexpr int kLatentRecordBytes = kLatentRopeOffset + kRopeDim * 2;                       // 656
-inline constexpr int kIndexRecordBytes = kIndexDim + 4;                                           // 132
+inline constexpr int kLatentScaleOffset = kLatentDim;                                        // 512
+inline constexpr int kLatentRopeOffset = kLatentScaleOffset + kLatentDim / kLatentTile * 4;  // 528
+inline constexpr int kLatentRecordBytes = kLatentRopeOffset + kRopeDim * 2;                  // 656
+inline constexpr int kIndexRecordBytes = kIndexDim + 4;                                      // 132
 inline constexpr int kIndexScaleOffset = kPageTokens * kIndexDim;  // of token 0, within an index page
 
 inline constexpr int64_t kLatentPageBytes = int64_t{kPageTokens} * kLatentRecordBytes;  // 41,984
