@@ -1,0 +1,65 @@
+#include "decode_worker/batch_scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+
+namespace tandem::decode {
+
+BatchScheduler::BatchScheduler(const BatchLimits& limits) : limits_(limits) {
+  TANDEM_CHECK(limits.num_sequences_max >= 1, "a decode worker runs at least one sequence");
+  TANDEM_CHECK(limits.num_rows_max >= limits.num_sequences_max, "every running sequence needs a row in every step");
+}
+
+StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
+  StepPlan plan;
+  const auto& sequences = snapshot.sequences;
+  int64_t free = snapshot.num_pages_free;
+  int64_t returning = snapshot.num_pages_returning;
+  int end = static_cast<int>(sequences.size());  // sequences from here on are retracted
+
+  // Every runnable sequence has one row; what is left over of the step goes to replays, the oldest first.
+  int runnable_behind = 0;
+  for (const SequenceView& sequence : sequences) runnable_behind += sequence.is_runnable ? 1 : 0;
+  int rows_left = limits_.num_rows_max;
+  for (int i = 0; i < end; ++i) {
+    const SequenceView& sequence = sequences[i];
+    if (!sequence.is_runnable) continue;
+    --runnable_behind;
+    const int num_rows = std::min(sequence.num_rows_pending, rows_left - runnable_behind);
+    TANDEM_CHECK(num_rows >= 1, "a runnable sequence has no row to run");
+    const int num_new_pages =
+        std::max(0, kvcache::PagesForTokens(sequence.num_tokens + num_rows) - sequence.num_pages);
+    while (num_new_pages > free + returning && end > i + 1) {
+      --end;
+      plan.retracted.push_back(end);
+      // A running sequence's pages are free at once; those of a transfer return when its fetches have drained.
+      (sequences[end].is_runnable ? free : returning) += sequences[end].num_pages;
+      runnable_behind -= sequences[end].is_runnable ? 1 : 0;
+    }
+    if (num_new_pages > free) {
+      ++plan.num_sitting_out;
+      continue;
+    }
+    free -= num_new_pages;
+    rows_left -= num_rows;
+    plan.rows.push_back({.sequence_index = i, .num_rows = num_rows, .num_new_pages = num_new_pages});
+  }
+  return plan;
+}
+
+int BatchScheduler::PlanAdmission(const AdmissionSnapshot& snapshot) const {
+  int64_t free = snapshot.num_pages_free;
+  int num_holders = snapshot.num_holders;
+  int num_admitted = 0;
+  for (const int wanted : snapshot.num_pages_wanted) {
+    if (num_holders >= limits_.num_sequences_max || wanted + num_holders > free) break;
+    free -= wanted;
+    ++num_holders;
+    ++num_admitted;
+  }
+  return num_admitted;
+}
+
+}  // namespace tandem::decode

@@ -1,0 +1,76 @@
+// Decides who is in the next decode step, who grows by a page, who is retracted when pages run out, and who of the
+// waiting requests may reserve pages.
+//
+// Both plans are pure functions of a snapshot: the engine applies them. The scheduler owns no memory, thread or clock.
+// Age is everything: sequences are ordered by arrival at this worker, and a page goes to the oldest that needs it.
+//   - Where the free pages do not cover a sequence's growth, the youngest holder of pages is retracted, never an older
+//     one: it gives all of its pages back, keeps its tokens and waits again, first in line.
+//   - A sequence that has nobody younger to retract sits the step out with its pages; it is itself the next victim.
+//   - So the oldest is never retracted and never starves: it can take every page of the pool, and requests that would
+//     not fit the whole pool are refused on arrival. No cycle of waits can form.
+// Tested by batch_scheduler_test.cc (properties, runs to the end under famine) and //tests/sim.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace tandem::decode {
+
+struct BatchLimits {
+  int num_sequences_max = 0;  // max_running_requests: holders of pages, running or with their prompt under way
+  int num_rows_max = 0;       // rows of one step; at least num_sequences_max
+};
+
+// A sequence that holds pages.
+struct SequenceView {
+  bool is_runnable = false;   // false: its prompt is still being transferred; it can be retracted all the same
+  int num_rows_pending = 0;   // tokens whose KV is to be written: 1, or what is left to replay
+  int64_t num_tokens = 0;     // positions whose KV is written
+  int num_pages = 0;          // pages it holds
+};
+
+struct StepSnapshot {
+  absl::Span<const SequenceView> sequences;  // oldest first
+  int64_t num_pages_free = 0;
+  int64_t num_pages_returning = 0;  // held by retracted or cancelled transfers that still drain
+};
+
+struct PlannedRows {
+  int sequence_index = 0;
+  int num_rows = 0;       // at least 1
+  int num_new_pages = 0;  // to take before the step
+
+  bool operator==(const PlannedRows&) const = default;
+};
+
+struct StepPlan {
+  std::vector<PlannedRows> rows;  // oldest first
+  std::vector<int> retracted;     // sequence indices, youngest first
+  int num_sitting_out = 0;        // runnable sequences without a page to grow into
+};
+
+struct AdmissionSnapshot {
+  absl::Span<const int> num_pages_wanted;  // of each waiting request, oldest first
+  int num_holders = 0;                     // sequences that hold pages
+  int64_t num_pages_free = 0;
+};
+
+class BatchScheduler final {
+ public:
+  explicit BatchScheduler(const BatchLimits& limits);
+
+  // Never fails: an empty plan is a valid answer. O(sequences).
+  StepPlan PlanStep(const StepSnapshot& snapshot) const;
+
+  // How many waiting requests, from the oldest on, may take their pages now: all or none each, nobody overtakes. One
+  // free page stays for every holder, so that whoever enters is not retracted by the next step's growth; an empty pool
+  // needs no reserve.
+  int PlanAdmission(const AdmissionSnapshot& snapshot) const;
+
+ private:
+  const BatchLimits limits_;
+};
+
+}  // namespace tandem::decode

@@ -1,0 +1,216 @@
+// Proves the batch scheduler's promises: pages and rows are never overspent, only the youngest are retracted, the
+// oldest always moves, and whole random workloads run to their end in a pool that holds barely one of them.
+#include "decode_worker/batch_scheduler.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvcache/kv_layout.h"
+
+namespace tandem::decode {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+SequenceView Running(int64_t num_tokens) {
+  return {.is_runnable = true, .num_rows_pending = 1, .num_tokens = num_tokens,
+          .num_pages = kvcache::PagesForTokens(num_tokens)};
+}
+SequenceView Transferring(int num_pages) { return {.is_runnable = false, .num_pages = num_pages}; }
+
+const BatchScheduler& Scheduler() {
+  static const BatchScheduler scheduler({.num_sequences_max = 8, .num_rows_max = 16});
+  return scheduler;
+}
+
+TEST(BatchSchedulerTest, EveryRunningSequenceIsInEveryStep) {
+  const std::vector<SequenceView> sequences = {Running(10), Running(64), Transferring(3), Running(65)};
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 5});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 1, 1}, PlannedRows{3, 1, 0}));
+  EXPECT_THAT(plan.retracted, IsEmpty());
+  EXPECT_EQ(plan.num_sitting_out, 0);
+}
+
+TEST(BatchSchedulerTest, PageFamineRetractsTheYoungest) {
+  const std::vector<SequenceView> sequences = {Running(64), Running(70), Running(20)};
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 1}, PlannedRows{1, 1, 0}));
+  EXPECT_THAT(plan.retracted, ElementsAre(2));
+}
+
+TEST(BatchSchedulerTest, AYoungestTransferIsRetractedAndTheGrowingSequenceWaitsForItsPages) {
+  const std::vector<SequenceView> sequences = {Running(64), Running(70), Transferring(4)};
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0});
+  EXPECT_THAT(plan.retracted, ElementsAre(2));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1, 0}));
+  EXPECT_EQ(plan.num_sitting_out, 1);
+}
+
+TEST(BatchSchedulerTest, PagesThatAreOnTheirWayBackSpareOthers) {
+  const std::vector<SequenceView> sequences = {Running(64), Running(70)};
+  const StepPlan plan =
+      Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0, .num_pages_returning = 1});
+  EXPECT_THAT(plan.retracted, IsEmpty());
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1, 0}));
+}
+
+TEST(BatchSchedulerTest, TheYoungestSitsOutWhereItCannotGrow) {
+  const std::vector<SequenceView> sequences = {Running(70), Running(64)};
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0});
+  EXPECT_THAT(plan.retracted, IsEmpty());
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0}));
+  EXPECT_EQ(plan.num_sitting_out, 1);
+}
+
+TEST(BatchSchedulerTest, ReplaysTakeTheRowsThatOthersLeave) {
+  std::vector<SequenceView> sequences = {Running(10), Running(64), Running(20)};
+  sequences[1].num_rows_pending = 100;
+  sequences[1].num_pages = 3;
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 4});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 14, 0}, PlannedRows{2, 1, 0}));
+}
+
+TEST(BatchSchedulerTest, AdmissionKeepsOrderAndAPageForEveryHolder) {
+  const std::vector<int> wanted = {3, 1};
+  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 0, .num_pages_free = 3}), 1);
+  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 0, .num_pages_free = 5}), 2);
+  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 2, .num_pages_free = 4}), 0);
+  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 8, .num_pages_free = 99}), 0);
+}
+
+TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
+  std::mt19937 rng(5);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<SequenceView> sequences;
+    const int num_sequences = draw(0, 8);
+    for (int i = 0; i < num_sequences; ++i) {
+      if (draw(0, 3) == 0) {
+        sequences.push_back(Transferring(draw(1, 5)));
+      } else {
+        sequences.push_back(Running(draw(1, 3) * 64 - draw(0, 1)));
+        if (draw(0, 4) == 0) {
+          sequences.back().num_rows_pending = draw(1, 100);
+          sequences.back().num_pages =
+              kvcache::PagesForTokens(sequences.back().num_tokens + sequences.back().num_rows_pending);
+        }
+      }
+    }
+    const int64_t free = draw(0, 4), returning = draw(0, 2);
+    const StepPlan plan = Scheduler().PlanStep(
+        {.sequences = sequences, .num_pages_free = free, .num_pages_returning = returning});
+
+    int64_t pages = free;
+    int expected_victim = num_sequences - 1;
+    for (const int victim : plan.retracted) {
+      EXPECT_EQ(victim, expected_victim--);
+      if (sequences[victim].is_runnable) pages += sequences[victim].num_pages;
+    }
+    int rows = 0, previous = -1;
+    for (const PlannedRows& planned : plan.rows) {
+      const SequenceView& sequence = sequences[planned.sequence_index];
+      EXPECT_GT(planned.sequence_index, previous);
+      previous = planned.sequence_index;
+      EXPECT_LE(planned.sequence_index, expected_victim);
+      EXPECT_TRUE(sequence.is_runnable);
+      EXPECT_GE(planned.num_rows, 1);
+      EXPECT_LE(planned.num_rows, sequence.num_rows_pending);
+      EXPECT_LE(sequence.num_tokens + planned.num_rows,
+                int64_t{kvcache::kPageTokens} * (sequence.num_pages + planned.num_new_pages));
+      pages -= planned.num_new_pages;
+      rows += planned.num_rows;
+    }
+    EXPECT_GE(pages, 0);
+    EXPECT_LE(rows, 16);
+    // The oldest is never a victim, and sits out only where pages are coming back.
+    EXPECT_TRUE(num_sequences == 0 || expected_victim >= 0);
+    const bool oldest_steps = !plan.rows.empty() && plan.rows.front().sequence_index == 0;
+    const bool drains = returning > 0 || std::any_of(plan.retracted.begin(), plan.retracted.end(),
+                                                     [&](int i) { return !sequences[i].is_runnable; });
+    if (num_sequences > 0 && sequences[0].is_runnable && (free > 0 || num_sequences > 1)) {
+      EXPECT_TRUE(oldest_steps || drains) << "round " << round;
+    }
+  }
+}
+
+// A worker in miniature: admission, transfers that take a while, steps, retraction, all in a pool of 6 pages whose
+// largest request needs all 6.
+TEST(BatchSchedulerTest, EveryRequestEndsInAPoolThatHoldsBarelyOne) {
+  struct Request {
+    int64_t prompt = 0, target = 0, written = 0, generated = 0;
+    int pages = 0, transfer_left = 0;
+    int64_t rows_pending() const { return std::max<int64_t>(1, prompt + generated - written); }
+  };
+  constexpr int kPoolPages = 6;
+  for (int seed = 0; seed < 200; ++seed) {
+    std::mt19937 rng(seed);
+    const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+    std::deque<Request> waiting;
+    for (int i = 0; i < 12; ++i) {
+      Request request{.prompt = draw(1, 300)};
+      request.target = std::min<int64_t>(draw(1, 200), kPoolPages * 64 - request.prompt);
+      waiting.push_back(request);
+    }
+    std::vector<Request> holders;
+    int64_t free = kPoolPages;
+    int steps = 0;
+    while (!waiting.empty() || !holders.empty()) {
+      ASSERT_LT(++steps, 50'000) << "seed " << seed << " does not end";
+      std::vector<int> wanted;
+      for (const Request& r : waiting) wanted.push_back(kvcache::PagesForTokens(r.prompt + r.generated));
+      const int admitted = Scheduler().PlanAdmission({.num_pages_wanted = wanted,
+                                                      .num_holders = static_cast<int>(holders.size()),
+                                                      .num_pages_free = free});
+      for (int i = 0; i < admitted; ++i) {
+        Request r = waiting.front();
+        waiting.pop_front();
+        r.pages = wanted[i];
+        r.written = 0;
+        r.transfer_left = draw(1, 5);
+        free -= r.pages;
+        holders.push_back(r);
+      }
+      std::vector<SequenceView> views;
+      for (Request& r : holders) {
+        if (r.transfer_left > 0 && --r.transfer_left == 0) {
+          r.written = r.prompt;
+          r.generated = std::max<int64_t>(r.generated, 1);
+        }
+        views.push_back({.is_runnable = r.transfer_left == 0, .num_rows_pending = static_cast<int>(r.rows_pending()),
+                         .num_tokens = r.written, .num_pages = r.pages});
+      }
+      const StepPlan plan = Scheduler().PlanStep({.sequences = views, .num_pages_free = free});
+      for (const int victim : plan.retracted) {
+        Request r = holders[victim];
+        free += r.pages;
+        r.pages = 0;
+        waiting.push_front(r);
+        ASSERT_EQ(victim, static_cast<int>(holders.size()) - 1);
+        holders.pop_back();
+      }
+      for (const PlannedRows& rows : plan.rows) {
+        Request& r = holders[rows.sequence_index];
+        free -= rows.num_new_pages;
+        ASSERT_GE(free, 0);
+        r.pages += rows.num_new_pages;
+        r.written += rows.num_rows;
+        if (r.written == r.prompt + r.generated) ++r.generated;
+      }
+      std::erase_if(holders, [&](const Request& r) {
+        if (r.generated < r.target || r.transfer_left > 0) return false;
+        free += r.pages;
+        return true;
+      });
+    }
+    EXPECT_EQ(free, kPoolPages);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::decode
