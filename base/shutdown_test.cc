@@ -1,0 +1,46 @@
+// Each case runs in a child process, since signals and their mask belong to the whole process.
+#include "base/shutdown.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+namespace tandem::base {
+namespace {
+
+TEST(ShutdownDeathTest, TheFirstSignalEndsTheWait) {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    EXPECT_EXIT(
+        {
+          ShutdownSignal shutdown;
+          kill(getpid(), signal_number);
+          shutdown.Wait();
+          _exit(42);
+        },
+        ::testing::ExitedWithCode(42), "draining signal=");
+  }
+}
+
+TEST(ShutdownDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
+  EXPECT_EXIT(
+      {
+        ShutdownSignal shutdown;
+        kill(getpid(), SIGTERM);
+        shutdown.Wait();
+        kill(getpid(), SIGTERM);
+        for (;;) pause();
+      },
+      ::testing::ExitedWithCode(1), "second signal while draining");
+}
+
+TEST(ShutdownDeathTest, GoesAwayWithoutASignal) {
+  EXPECT_EXIT(
+      {
+        { ShutdownSignal shutdown; }
+        _exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
+}  // namespace
+}  // namespace tandem::base
