@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Runs every test and ends with "N passed, N failed".
+#   tools/test.sh          what every change must pass
+#   tools/test.sh --long   and what is too slow for every day: asan+ubsan, tsan, and the build without CUDA
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+long=
+case "${1:-}" in
+  "") ;;
+  --long) long=1 ;;
+  *) echo "usage: tools/test.sh [--long]" >&2; exit 2 ;;
+esac
+
+tools/install_packages.sh --tests || exit 1
+python=$(tools/python/venv.sh) || exit 1
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+
+# One named check that is no unit test: counted as one test, its output shown where it fails.
+check() {
+  local name=$1
+  shift
+  echo "== $name"
+  local result='<testcase classname="check" name="'$name'"/>'
+  if ! "$@"; then result='<testcase classname="check" name="'$name'"><failure/></testcase>'; fi
+  echo "<testsuite>$result</testsuite>" >"$reports/$name.xml"
+}
+
+# Old results may not count as this run's.
+rm -rf bazel-testlogs/
+echo "== bazel test //..."
+# The tests that read official vectors find them in ../shared where a checkout has it beside itself, and skip elsewhere.
+bazel test --test_env=TANDEM_SHARED_DIR="${TANDEM_SHARED_DIR:-$(cd .. && pwd)/shared}" //...
+bazel_status=$?
+# 3: some test failed (the reports say which); anything else but 0: it did not build.
+if [ $bazel_status -ne 0 ] && [ $bazel_status -ne 3 ]; then
+  echo "error: bazel ended with status $bazel_status"
+  check build false
+fi
+
+check layers tools/check_layers.sh
+check docs tools/check_docs.py
+check format tools/check_format.sh
+
+echo "== pytest"
+"$python" -m pytest -q --junitxml="$reports/pytest.xml" tools tests/e2e
+# The report counts the failures; without one, pytest itself failed.
+[ -f "$reports/pytest.xml" ] || check pytest false
+
+if [ -n "$long" ]; then
+  for sanitizer in asan tsan; do
+    check "$sanitizer" bazel test --config=$sanitizer --build_tests_only --test_tag_filters=-no_sanitizer \
+      --build_tag_filters=-no_sanitizer //base/... //kvcache/... //kvtransfer/... //router/... //prefill_worker/... \
+      //decode_worker/... //tests/sim/...
+  done
+  check no_cuda env CUDA_HOME=/nonexistent bazel build //...
+fi
+
+tools/test_summary.py bazel-testlogs/ "$reports"/*.xml
