@@ -1,19 +1,13 @@
 #!/usr/bin/env python3
 """Adds up JUnit XML reports (Bazel's and pytest's) and prints each failure and `N passed, N failed[, N skipped]`.
 
-usage: test_summary.py FILE_OR_FOLDER...   exit status 0 iff nothing failed and something passed
+usage: test_summary.py FILE...   exit status 0 iff nothing failed and something passed
 A report that cannot be read, or that states an error without a case, counts as one failed test.
 """
 
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
-
-
-def reports(arguments):
-    for argument in arguments:
-        path = pathlib.Path(argument)
-        yield from sorted(path.rglob("test.xml")) if path.is_dir() else [path]
 
 
 def count(path):
@@ -36,8 +30,8 @@ def count(path):
 
 def main(arguments):
     passed, failed, skipped = 0, [], 0
-    for path in reports(arguments):
-        file_passed, file_failed, file_skipped = count(path)
+    for argument in arguments:
+        file_passed, file_failed, file_skipped = count(pathlib.Path(argument))
         passed += file_passed
         failed += file_failed
         skipped += file_skipped
