@@ -1,0 +1,6 @@
+"""Makes `tools.reference` importable from wherever pytest is started."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
