@@ -1,0 +1,87 @@
+#include "decode_worker/router_sessions.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::decode {
+
+std::vector<uint64_t> RouterSessions::Attach(uint64_t stream_id, const proto::Identity& router) {
+  std::vector<uint64_t> lapsed;
+  for (auto it = routers_.begin(); it != routers_.end();) {
+    if (it->second.instance == router.instance() && it->first != router.incarnation()) {
+      lapsed.push_back(it->first);
+      it = routers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  Router& known = routers_[router.incarnation()];
+  known.instance = router.instance();
+  known.stream_id = stream_id;
+  known.lapses_at = absl::InfiniteDuration();
+  return lapsed;
+}
+
+bool RouterSessions::Detach(uint64_t stream_id, absl::Duration now) {
+  for (auto& [incarnation, router] : routers_) {
+    if (router.stream_id != stream_id) continue;
+    router.stream_id = 0;
+    router.lapses_at = now + grace_;
+    return true;
+  }
+  return false;
+}
+
+std::vector<uint64_t> RouterSessions::TakeLapsed(absl::Duration now) {
+  std::vector<uint64_t> lapsed;
+  for (auto it = routers_.begin(); it != routers_.end();) {
+    if (it->second.lapses_at <= now) {
+      lapsed.push_back(it->first);
+      it = routers_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return lapsed;
+}
+
+absl::Duration RouterSessions::NextLapse() const {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const auto& [incarnation, router] : routers_) next = std::min(next, router.lapses_at);
+  return next;
+}
+
+bool RouterSessions::IsAttached(uint64_t incarnation) const {
+  const auto it = routers_.find(incarnation);
+  return it != routers_.end() && it->second.stream_id != 0;
+}
+
+uint64_t RouterSessions::IncarnationOf(uint64_t stream_id) const {
+  for (const auto& [incarnation, router] : routers_) {
+    if (router.stream_id == stream_id) return incarnation;
+  }
+  return 0;
+}
+
+std::vector<uint64_t> RouterSessions::Attached() const {
+  std::vector<uint64_t> attached;
+  for (const auto& [incarnation, router] : routers_) {
+    if (router.stream_id != 0) attached.push_back(incarnation);
+  }
+  return attached;
+}
+
+void RouterSessions::SetPrefillPeers(uint64_t incarnation, std::vector<std::string> addresses) {
+  const auto it = routers_.find(incarnation);
+  if (it != routers_.end()) it->second.prefill_peers = std::move(addresses);
+}
+
+std::set<std::string> RouterSessions::PrefillPeers() const {
+  std::set<std::string> peers;
+  for (const auto& [incarnation, router] : routers_) {
+    peers.insert(router.prefill_peers.begin(), router.prefill_peers.end());
+  }
+  return peers;
+}
+
+}  // namespace tandem::decode
