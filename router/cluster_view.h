@@ -1,0 +1,57 @@
+// What one router shard knows of the workers at one moment: plain values, read by the pair picker, /readyz, /statusz.
+//
+// Written by Cluster alone (cluster.h), on the shard's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tandem::router {
+
+// As the worker last reported it.
+struct WorkerLoad {
+  uint32_t running_sequences = 0;
+  uint32_t waiting_requests = 0;
+  uint64_t waiting_tokens = 0;
+  uint64_t kv_pages_free = 0;
+  uint64_t kv_pages_total = 0;
+};
+
+struct WorkerView {
+  std::string address;  // of its gRPC service, from the configuration
+  bool is_up = false;
+  bool is_draining = false;
+  std::string detail;  // why it is not up
+  std::string instance;
+  uint64_t incarnation = 0;
+  uint32_t context_length_max = 0;  // tokens; 0 = not said
+  uint64_t kv_tokens_capacity = 0;  // tokens; 0 = not said
+  WorkerLoad load;
+  // Of this shard's requests: on decode until they end, on prefill until their first token.
+  int requests_in_flight = 0;
+};
+
+struct PrefillView : WorkerView {
+  std::string bootstrap_address;  // from its hello; kept while it is down
+};
+
+// A decode worker's word on one of its prefill peers.
+struct PeerView {
+  bool is_usable = false;
+  std::string detail;
+  std::string lane;
+  double lane_bytes_per_second = 0;
+};
+
+struct DecodeView : WorkerView {
+  std::map<std::string, PeerView> peers;  // by bootstrap address
+};
+
+struct ClusterView {
+  std::vector<PrefillView> prefills;
+  std::vector<DecodeView> decodes;
+};
+
+}  // namespace tandem::router

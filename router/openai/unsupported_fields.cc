@@ -1,0 +1,96 @@
+#include "router/openai/unsupported_fields.h"
+
+#include "absl/strings/str_cat.h"
+#include "router/openai/api_error.h"
+#include "router/openai/json_fields.h"
+
+namespace tandem::router {
+namespace {
+
+namespace json = boost::json;
+
+using IsHarmless = bool (*)(const json::value&);
+
+bool Never(const json::value&) { return false; }
+bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bool(); }
+bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
+bool IsZero(const json::value& value) { return value.is_number() && value.to_number<double>() == 0; }
+bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
+bool IsEmptyArray(const json::value& value) { return value.is_array() && value.get_array().empty(); }
+bool IsEmptyObject(const json::value& value) { return value.is_object() && value.get_object().empty(); }
+bool IsNoToolChoice(const json::value& value) { return value == "none" || value == "auto"; }
+bool IsTextOnly(const json::value& value) {
+  return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
+}
+bool IsTextFormat(const json::value& value) {
+  if (!value.is_object()) return false;
+  const json::value* type = value.get_object().if_contains("type");
+  return type != nullptr && *type == "text";
+}
+
+struct UnsupportedField {
+  const char* name;
+  IsHarmless is_harmless;
+  const char* supported;  // what may be sent
+};
+
+constexpr UnsupportedField kUnsupportedFields[] = {
+    {"n", IsOne, "1"},
+    {"best_of", IsOne, "1"},
+    {"logprobs", IsFalse, "false"},
+    {"top_logprobs", IsZero, "0"},
+    {"prompt_logprobs", IsZero, "0"},
+    {"frequency_penalty", IsZero, "0"},
+    {"presence_penalty", IsZero, "0"},
+    {"repetition_penalty", IsOne, "1"},
+    {"min_p", IsZero, "0"},
+    {"min_tokens", IsZero, "0"},
+    {"logit_bias", IsEmptyObject, "{}"},
+    {"tools", IsEmptyArray, "[]"},
+    {"functions", IsEmptyArray, "[]"},
+    {"tool_choice", IsNoToolChoice, "\"none\" or \"auto\""},
+    {"function_call", IsNoToolChoice, "\"none\" or \"auto\""},
+    {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
+    {"modalities", IsTextOnly, "[\"text\"]"},
+    {"audio", Never, "null"},
+    {"prediction", Never, "null"},
+    {"web_search_options", Never, "null"},
+    {"regex", Never, "null"},
+    {"ebnf", Never, "null"},
+    {"json_schema", Never, "null"},
+    {"structural_tag", Never, "null"},
+    {"guided_json", Never, "null"},
+    {"guided_regex", Never, "null"},
+    {"guided_grammar", Never, "null"},
+    {"guided_choice", Never, "null"},
+    {"stop_regex", Never, "null"},
+    {"custom_logit_processor", Never, "null"},
+    {"input_ids", Never, "null"},
+    {"lora_path", Never, "null"},
+    {"session_params", Never, "null"},
+    {"continue_final_message", IsFalse, "false"},
+    {"add_generation_prompt", IsTrue, "true"},
+    {"echo", IsFalse, "false"},
+    {"no_stop_trim", IsFalse, "false"},
+    {"include_stop_str_in_output", IsFalse, "false"},
+    {"skip_special_tokens", IsTrue, "true"},
+    {"separate_reasoning", IsTrue, "true"},
+    {"stream_reasoning", IsTrue, "true"},
+    {"return_token_ids", IsFalse, "false"},
+    {"return_prompt_token_ids", IsFalse, "false"},
+    {"return_hidden_states", IsFalse, "false"},
+};
+
+}  // namespace
+
+absl::Status RefuseUnsupportedFields(const json::object& request) {
+  for (const UnsupportedField& field : kUnsupportedFields) {
+    const json::value* value = FindMember(request, field.name);
+    if (value == nullptr || field.is_harmless(*value)) continue;
+    return WithDetails(FieldError(field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")),
+                       "", "unsupported_parameter");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::router

@@ -1,0 +1,171 @@
+// The picker against a brute-force search over random views, and its words where it cannot choose.
+#include "router/pair_picker.h"
+
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace tandem::router {
+namespace {
+
+// num_prefills x num_decodes workers, all up, every pair usable, no load.
+ClusterView HealthyView(int num_prefills, int num_decodes) {
+  ClusterView view;
+  for (int p = 0; p < num_prefills; ++p) {
+    PrefillView prefill;
+    prefill.address = "p" + std::to_string(p);
+    prefill.bootstrap_address = "boot" + std::to_string(p);
+    prefill.is_up = true;
+    view.prefills.push_back(prefill);
+  }
+  for (int d = 0; d < num_decodes; ++d) {
+    DecodeView decode;
+    decode.address = "d" + std::to_string(d);
+    decode.is_up = true;
+    for (const PrefillView& prefill : view.prefills) decode.peers[prefill.bootstrap_address].is_usable = true;
+    view.decodes.push_back(decode);
+  }
+  return view;
+}
+
+// A view in which everything that can differ does.
+ClusterView RandomView(std::mt19937& random) {
+  const auto draw = [&](int bound) { return static_cast<int>(random() % bound); };
+  ClusterView view = HealthyView(draw(4), draw(4));
+  const auto spoil = [&](WorkerView& worker) {
+    worker.is_up = draw(4) != 0;
+    worker.is_draining = draw(6) == 0;
+    worker.load.running_sequences = draw(3);
+    worker.load.waiting_requests = draw(3);
+    worker.requests_in_flight = draw(5);
+    worker.context_length_max = draw(3) == 0 ? 0 : 100 + draw(100);
+    worker.kv_tokens_capacity = draw(3) == 0 ? 0 : 100 + draw(100);
+  };
+  for (PrefillView& prefill : view.prefills) spoil(prefill);
+  for (DecodeView& decode : view.decodes) {
+    spoil(decode);
+    for (auto& [address, peer] : decode.peers) peer.is_usable = draw(4) != 0;
+    if (draw(3) == 0) decode.peers.erase("boot0");
+  }
+  return view;
+}
+
+// Every candidate with its cost, written down from the rules rather than from the code.
+std::map<std::pair<int, int>, int64_t> Candidates(const ClusterView& view, uint64_t num_tokens) {
+  const auto fits = [&](const WorkerView& w) {
+    return w.is_up && !w.is_draining && (w.context_length_max == 0 || num_tokens <= w.context_length_max) &&
+           (w.kv_tokens_capacity == 0 || num_tokens <= w.kv_tokens_capacity);
+  };
+  const auto load = [](const WorkerView& w) {
+    const int64_t reported = w.load.running_sequences + w.load.waiting_requests;
+    return reported > w.requests_in_flight ? reported : w.requests_in_flight;
+  };
+  std::map<std::pair<int, int>, int64_t> candidates;
+  for (size_t d = 0; d < view.decodes.size(); ++d) {
+    for (size_t p = 0; p < view.prefills.size(); ++p) {
+      const auto& peers = view.decodes[d].peers;
+      const auto peer = peers.find(view.prefills[p].bootstrap_address);
+      if (peer == peers.end() || !peer->second.is_usable) continue;
+      if (!fits(view.decodes[d]) || !fits(view.prefills[p])) continue;
+      candidates[{static_cast<int>(d), static_cast<int>(p)}] = load(view.decodes[d]) + load(view.prefills[p]);
+    }
+  }
+  return candidates;
+}
+
+TEST(PairPickerTest, PicksACheapestUsablePairOfAnyView) {
+  std::mt19937 random(7);
+  int num_picked = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const ClusterView view = RandomView(random);
+    const uint64_t num_tokens = random() % 200;
+    const auto candidates = Candidates(view, num_tokens);
+    const absl::StatusOr<PairChoice> choice = PickPair(view, num_tokens, random());
+    ASSERT_EQ(choice.ok(), !candidates.empty()) << choice.status();
+    if (!choice.ok()) continue;
+    ++num_picked;
+    int64_t cheapest = candidates.begin()->second;
+    for (const auto& [pair, cost] : candidates) cheapest = std::min(cheapest, cost);
+    const auto picked = candidates.find({choice->decode, choice->prefill});
+    ASSERT_NE(picked, candidates.end());
+    EXPECT_EQ(picked->second, cheapest);
+    EXPECT_EQ(choice->cost, cheapest);
+    EXPECT_EQ(choice->num_candidates, static_cast<int>(candidates.size()));
+  }
+  EXPECT_GT(num_picked, 500);
+}
+
+TEST(PairPickerTest, EqualPairsAreUsedInRotation) {
+  const ClusterView view = HealthyView(2, 3);
+  std::set<std::pair<int, int>> used;
+  for (uint64_t turn = 0; turn < 6; ++turn) {
+    const PairChoice choice = PickPair(view, 1, turn).value();
+    used.insert({choice.prefill, choice.decode});
+  }
+  EXPECT_EQ(used.size(), 6u);
+}
+
+TEST(PairPickerTest, SameViewAndTurnGiveTheSamePair) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const ClusterView view = RandomView(random);
+    const absl::StatusOr<PairChoice> once = PickPair(view, 10, round);
+    const absl::StatusOr<PairChoice> again = PickPair(view, 10, round);
+    ASSERT_EQ(once.ok(), again.ok());
+    if (once.ok()) {
+      EXPECT_EQ(once->prefill, again->prefill);
+      EXPECT_EQ(once->decode, again->decode);
+    }
+  }
+}
+
+TEST(PairPickerTest, OwnRequestsCountBeforeTheWorkerReportsThem) {
+  ClusterView view = HealthyView(1, 2);
+  view.decodes[0].requests_in_flight = 3;
+  for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_EQ(PickPair(view, 1, turn)->decode, 1);
+}
+
+TEST(PairPickerTest, ReasonNamesWhatIsMissing) {
+  ClusterView view = HealthyView(1, 1);
+  view.prefills[0].is_up = false;
+  view.prefills[0].detail = "connection refused";
+  EXPECT_EQ(PickPair(view, 1, 0).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(PickPair(view, 1, 0).status().message(),
+            "no usable pair: 0 of 1 prefill and 1 of 1 decode workers are up; prefill p0 is down: connection refused");
+
+  view = HealthyView(1, 1);
+  view.decodes[0].peers.clear();
+  EXPECT_EQ(CheckReady(view).message(),
+            "no usable pair: 1 of 1 prefill and 1 of 1 decode workers are up; decode d0 cannot use prefill p0: not "
+            "reported yet");
+
+  view.decodes[0].peers["boot0"].detail = "page_size is 64 here and 32 there";
+  EXPECT_NE(CheckReady(view).message().find("page_size is 64 here and 32 there"), std::string::npos);
+
+  EXPECT_EQ(CheckReady(ClusterView()).message(),
+            "no usable pair: 0 of 0 prefill and 0 of 0 decode workers are up");
+}
+
+TEST(PairPickerTest, RequestTooLargeForEveryPairIsTheClientsError) {
+  ClusterView view = HealthyView(1, 2);
+  view.decodes[0].kv_tokens_capacity = 100;
+  view.decodes[1].kv_tokens_capacity = 200;
+  EXPECT_EQ(PickPair(view, 200, 0)->decode, 1);
+  const absl::Status status = PickPair(view, 201, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "request needs room for 201 tokens, the largest usable pair of workers holds 200");
+}
+
+TEST(PairPickerTest, ExplainsItsChoice) {
+  ClusterView view = HealthyView(1, 2);
+  view.decodes[0].load.running_sequences = 5;
+  const PairChoice choice = PickPair(view, 1, 0).value();
+  EXPECT_EQ(choice.Explain(view),
+            "prefill p0 (load 0) with decode d1 (load 0): cost 0, one of 1 cheapest among 2 usable pairs");
+}
+
+}  // namespace
+}  // namespace tandem::router
