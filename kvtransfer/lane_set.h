@@ -37,10 +37,11 @@ class LaneSet final {
   LaneSet(const LaneSet&) = delete;
   LaneSet& operator=(const LaneSet&) = delete;
 
-  // Lanes of an earlier session of the peer are retired first. Engine's thread, like the two below.
+  // Lanes of an earlier session of the peer are retired first. Engine's thread, like the three below.
   void Add(std::string_view peer, RankLanes lanes);
   void Retire(std::string_view peer);
   void Run(StartFetch fetch);
+  void Cancel(const CancelFetches& cancel);
 
  private:
   void CloseRetired();

@@ -1,0 +1,254 @@
+// Decode's side of every KV transfer: reserves, pulls, checks, and only then lets a sequence start.
+//
+// A pure state machine: no thread, no wait, no I/O, no clock but the one given. Inputs are member functions, called by
+// the engine's thread; everything it wants done is an output, taken with TakeOutputs() after each input and carried
+// out in order. Copyable, so that tests can enumerate it.
+//
+// The life of an epoch, seen by the caller: Begin, then any of FirstTokenArrived (before the pages have landed), then
+// exactly one of
+//   TransferReady   every page is in place, its sums agree and every first token has arrived; the pages are the
+//   caller's PagesReleased   after TransferFailed or Abort(): nothing is outstanding into the pages, and nothing ever
+//   will be
+// and last, exactly once, EpochClosed: the peer has confirmed that it holds nothing either, or is gone.
+//
+// Invariants: a fetch is started only into pages of an open epoch; the pages of an epoch are handed on only when its
+// outstanding fetches are zero; a page counts as arrived only when the sum over its final place equals P's.
+// Every message of P is idempotent here and may come in any order; one of an unknown epoch is answered with Abort, one
+// of another incarnation is counted and ignored.
+// Tested by transfer_protocol_test.cc, transfer_faults_test.cc and transfer_enumeration_test.cc (all interleavings).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "kvcache/kv_layout.h"
+#include "kvtransfer/fetch_lane.h"
+#include "kvtransfer/page_memory.h"
+#include "kvtransfer/target_epoch.h"
+#include "proto/kv_transfer.pb.h"
+
+namespace tandem::kvtransfer {
+
+struct TargetOptions {
+  uint64_t incarnation = 0;  // of this decode worker
+  kvcache::KvLayout layout;  // of its pool; num_layers equals P's
+  // An epoch that hears nothing for this long says Repeat (or Done, or Abort, again).
+  absl::Duration repeat_interval = absl::Seconds(1);
+  // Bytes outstanding at one peer: what its lane moves in this time, within the bounds below. So a cancel is confirmed
+  // soon, however many requests are under way.
+  absl::Duration fetch_window = absl::Milliseconds(20);
+  int64_t window_bytes_min = int64_t{1} << 20;
+  int64_t window_bytes_max = int64_t{64} << 20;
+  // A lane with two wrong sums within this time is not used for as long again.
+  absl::Duration quarantine_window = absl::Seconds(60);
+  // Fetches are outstanding at a peer and none has completed for this long: the peer is reset.
+  absl::Duration fetch_stall_max = absl::Seconds(2);
+};
+
+// One way to fetch from a peer; lanes are numbered by their place in SourcePeer::lanes, best first.
+struct PeerLane {
+  std::string kind;
+  double bytes_per_second = 0;  // as measured at the handshake; 0 where unknown
+};
+
+struct SourcePeer {
+  uint64_t incarnation = 0;
+  uint64_t session = 0;   // of the control stream (PeerUp::session); outputs carry it
+  int64_t num_pages = 0;  // of its pool
+  int num_source_ranks = 1;
+  std::vector<PeerLane> lanes;
+};
+
+struct TransferRequest {
+  proto::RequestKey key;
+  std::vector<uint32_t> prompt_tokens;
+  std::vector<uint32_t> generated_tokens;  // where not empty, P samples nothing and no first token comes
+  proto::Sampling sampling;
+  proto::Stopping stopping;
+  int num_choices = 1;
+  int num_prefix_tokens_held = 0;  // a multiple of kPageTokens: those pages are not fetched
+  absl::Duration remaining_time = absl::InfiniteDuration();
+  std::vector<int32_t> target_pages;  // page of each logical page of the prompt, held prefix included
+};
+
+// ---- Outputs ----
+
+struct SendMessage {
+  std::string peer;
+  uint64_t session = 0;
+  proto::TransferMessage message;
+};
+// To be given to lane `lane` of source rank `source_rank` at `peer`; its `done` comes back as FetchDone(fetch_id, ...).
+struct StartFetch {
+  std::string peer;
+  int source_rank = 0;
+  int lane = 0;
+  uint64_t epoch = 0;
+  uint64_t fetch_id = 0;
+  std::vector<ByteRun> runs;
+};
+// To be given to every lane of the peer: the epoch has ended with fetches under way. Their FetchDone still come.
+struct CancelFetches {
+  std::string peer;
+  uint64_t epoch = 0;
+};
+struct FirstTokenArrived {
+  uint64_t epoch = 0;
+  int choice = 0;
+  uint32_t token = 0;
+  float logprob = 0;
+  std::string hidden;  // BF16, empty where MTP is off
+};
+struct TransferReady {
+  uint64_t epoch = 0;
+};
+// At most once, before PagesReleased. UNAVAILABLE: the peer is silent, gone or its lane is dead. DATA_LOSS: a sum was
+// wrong twice. ABORTED: P no longer knows the epoch. DEADLINE_EXCEEDED. INTERNAL: P broke the protocol. Or P's cause.
+struct TransferFailed {
+  uint64_t epoch = 0;
+  absl::Status status;
+};
+struct PagesReleased {
+  uint64_t epoch = 0;
+};
+struct EpochClosed {
+  uint64_t epoch = 0;
+};
+// Two wrong sums within quarantine_window: the lane is not used for that long, or until the peer's next PeerUp. While
+// no lane is left, Begin answers UNAVAILABLE.
+struct LaneQuarantined {
+  std::string peer;
+  int lane = 0;
+  std::string detail;  // kind, rank, layer and page of the last wrong sum
+};
+// Its lanes hang. The target has taken the peer down already; the owner retires its lanes and calls PeerLink::Reset.
+struct ResetPeer {
+  std::string peer;
+  uint64_t session = 0;
+  absl::Status status;
+};
+
+using TargetOutput = std::variant<SendMessage, StartFetch, CancelFetches, FirstTokenArrived, TransferReady,
+                                  TransferFailed, PagesReleased, EpochClosed, LaneQuarantined, ResetPeer>;
+
+// What is held now: all zero at rest.
+struct TargetLedger {
+  int64_t open_epochs = 0;
+  int64_t held_pages = 0;  // of epochs that are neither ready nor released
+  int64_t outstanding_fetches = 0;
+  int64_t outstanding_bytes = 0;
+  int64_t announced_unfetched_bytes = 0;
+  bool operator==(const TargetLedger&) const = default;
+};
+
+// What has happened since the start: never goes back.
+struct TargetCounters {
+  int64_t epochs_begun = 0;
+  int64_t epochs_ready = 0;
+  int64_t epochs_failed = 0;
+  int64_t epochs_aborted = 0;  // by the caller
+  int64_t fetched_bytes = 0;
+  int64_t wrong_sums = 0;
+  int64_t refetched_pages = 0;
+  int64_t fetch_errors = 0;
+  int64_t stale_messages = 0;  // another incarnation, another request under a known epoch
+  int64_t unknown_epochs = 0;  // messages of epochs that are closed
+  int64_t repeats_sent = 0;
+};
+
+class TransferTarget final {
+ public:
+  // `memory` and `clock` outlive the machine and all its copies.
+  TransferTarget(const TargetOptions& options, PageMemory* memory, const base::Clock* clock);
+
+  // ---- Peers. `peer` is the bootstrap address by which the router names it. ----
+
+  // The handshake has succeeded and the lanes are wired. A peer that is up already goes down first.
+  void PeerUp(std::string_view peer, const SourcePeer& source);
+  // Fails every transfer of the peer with UNAVAILABLE and `status`'s text at once. Its outstanding fetches must still
+  // come back through FetchDone: the owner closes the peer's lanes, on another thread (LaneSet does).
+  void PeerDown(std::string_view peer, const absl::Status& status);
+  bool IsUp(std::string_view peer) const;
+
+  // ---- Requests ----
+
+  // Opens an epoch and sends Start. UNAVAILABLE where the peer is not up or has no usable lane; INVALID_ARGUMENT where
+  // the request contradicts itself (page count, held prefix, generated tokens with several choices).
+  absl::StatusOr<uint64_t> Begin(std::string_view peer, TransferRequest request);
+  // Ends the transfer: cancelled by the client, or its first token ended it. Idempotent, at any point; after Ready and
+  // for an unknown epoch it does nothing.
+  void Abort(uint64_t epoch, const absl::Status& cause);
+
+  // ---- What comes back ----
+
+  void Receive(std::string_view peer, const proto::TransferMessage& message);
+  void FetchDone(uint64_t fetch_id, const absl::Status& status);
+  // Deadlines and repeats; to be called every few milliseconds, or at NextTick().
+  void Tick();
+  absl::Duration NextTick() const;  // point of the clock; InfiniteDuration where nothing waits
+
+  std::vector<TargetOutput> TakeOutputs();
+  TargetLedger ledger() const;
+  const TargetCounters& counters() const { return counters_; }
+  // Measured bytes per second of a peer's lane, 0 where unknown.
+  double LaneRate(std::string_view peer, int lane) const;
+
+ private:
+  using EpochMap = std::map<uint64_t, TargetEpoch>;
+
+  // One kind of message each. An error fails the epoch.
+  absl::Status OnAccepted(TargetEpoch& epoch, const proto::Accepted& accepted);
+  absl::Status OnAnnounce(uint64_t id, TargetEpoch& epoch, const proto::Announce& announce);
+  absl::Status OnFirstToken(uint64_t id, TargetEpoch& epoch, const proto::FirstToken& token);
+  absl::Status OnSourceSums(TargetEpoch& epoch, const proto::SourceSums& sums);
+  absl::Status OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message);
+  void OnUnknownEpoch(const std::string& peer, const proto::TransferMessage& message);
+  absl::Status CheckRect(const TargetEpoch& epoch, uint32_t rank, const PageRect& rect) const;
+
+  // ---- Fetching ----
+  absl::Status LandPiece(uint64_t id, TargetEpoch& epoch, const PagePiece& piece, int lane);
+  absl::Status Judge(TargetEpoch& epoch, int layer, int page, CellVerdict verdict);
+  absl::Status RetryPiece(uint64_t id, TargetEpoch& epoch, const OutstandingFetch& fetch, const absl::Status& status);
+  void StrikeWrongLanes(const std::string& peer);
+  // Starts what the peer's window allows, oldest epoch first.
+  void Pump(const std::string& peer);
+  void StartPiece(uint64_t id, TargetEpoch& epoch, PeerState& peer, const PagePiece& piece, int lane,
+                  bool is_second_try);
+  std::vector<ByteRun> PlanPiece(const TargetEpoch& epoch, const PeerState& peer, const PagePiece& piece) const;
+  int PickLane(const PeerState& peer, int avoid) const;  // avoid -1: the best
+  int64_t WindowBytes(const PeerState& peer) const;
+
+  // ---- Ends ----
+  void Advance(uint64_t id);  // Ready where everything has arrived; then starts what is due
+  void Fail(uint64_t id, TargetEpoch& epoch, const absl::Status& status);  // once: the caller has not aborted
+  void End(uint64_t id, TargetEpoch& epoch, const absl::Status& cause);
+  void Settle(uint64_t id);  // releases and closes what can be
+  void TakeDown(const std::string& peer, const absl::Status& status);
+  // To the epoch's peer; nothing where it is down.
+  proto::TransferMessage Envelope(uint64_t id, const TargetEpoch& epoch) const;
+  void Say(const std::string& peer, proto::TransferMessage message);
+  void SayAgain(uint64_t id, TargetEpoch& epoch);
+
+  TargetOptions options_;
+  PageMemory* memory_;
+  const base::Clock* clock_;
+  std::map<std::string, PeerState, std::less<>> peers_;
+  EpochMap epochs_;
+  std::map<uint64_t, OutstandingFetch> fetches_;
+  uint64_t last_epoch_ = 0;
+  uint64_t last_fetch_ = 0;
+  std::map<int, std::string> wrong_lanes_;  // found while one input is handled: lane -> where
+  TargetCounters counters_;
+  std::vector<TargetOutput> outputs_;
+};
+
+}  // namespace tandem::kvtransfer
