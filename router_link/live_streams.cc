@@ -1,0 +1,168 @@
+#include "router_link/live_streams.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "router_link/server_stream.h"
+
+namespace tandem::router_link {
+namespace {
+
+grpc::Status CheckHello(const proto::RouterMessage& message) {
+  if (!message.has_hello()) return {grpc::StatusCode::INVALID_ARGUMENT, "the first message of Live is not a hello"};
+  const proto::Identity& router = message.hello();
+  if (router.role() != "router") {
+    return {grpc::StatusCode::INVALID_ARGUMENT, absl::StrCat("role \"", router.role(), "\" greets where \"router\" may")};
+  }
+  if (router.incarnation() == 0 || router.instance().empty()) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, "hello names no instance or no incarnation"};
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, proto::WorkerMessage> {
+ public:
+  Stream(grpc::CallbackServerContext* context, LiveStreams& streams, uint64_t id)
+      : ServerStream(context, streams.options_.queue_bytes_max), streams_(streams), id_(id),
+        last_heard_ns_(absl::ToInt64Nanoseconds(streams.clock_.Now())) {}
+
+  uint64_t id() const { return id_; }
+  uint64_t incarnation() const { return incarnation_; }
+  absl::Duration last_heard() const { return absl::Nanoseconds(last_heard_ns_.load()); }
+  bool has_promised_heartbeats() const { return has_promised_heartbeats_; }
+
+ private:
+  void OnMessage(proto::RouterMessage message) override {
+    last_heard_ns_ = absl::ToInt64Nanoseconds(streams_.clock_.Now());
+    if (incarnation_ == 0) {
+      if (grpc::Status status = CheckHello(message); !status.ok()) {
+        Close(std::move(status));
+        return;
+      }
+      incarnation_ = message.hello().incarnation();
+      instance_ = message.hello().instance();
+      streams_.Attach(std::static_pointer_cast<Stream>(shared_from_this()), message.hello());
+      return;
+    }
+    if (message.has_heartbeat()) has_promised_heartbeats_ = true;
+    streams_.events_.message(id_, std::move(message));
+  }
+  void OnEnded() override {
+    if (incarnation_ != 0) {
+      LOG_INFO("router lost", {"router", instance_}, {"stream", id_});
+      streams_.Detach(*this);
+    }
+    absl::MutexLock lock(&streams_.mutex_);
+    --streams_.num_open_;
+  }
+
+  LiveStreams& streams_;
+  const uint64_t id_;
+  std::string instance_;
+  std::atomic<uint64_t> incarnation_ = 0;
+  std::atomic<int64_t> last_heard_ns_;  // point of the clock
+  std::atomic<bool> has_promised_heartbeats_ = false;
+};
+
+LiveStreams::LiveStreams(LiveOptions options, const base::Clock& clock, LiveEvents events)
+    : options_(std::move(options)), clock_(clock), events_(std::move(events)), heart_([this] { Beat(); }) {}
+
+LiveStreams::~LiveStreams() {
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(+[](int* num_open) { return *num_open == 0; }, &num_open_));
+    is_stopping_ = true;
+  }
+  heart_.join();
+}
+
+LiveReactor* LiveStreams::Open(grpc::CallbackServerContext* context) {
+  uint64_t id;
+  {
+    absl::MutexLock lock(&mutex_);
+    id = next_stream_id_++;
+    ++num_open_;
+  }
+  return std::make_shared<Stream>(context, *this, id)->Run();
+}
+
+void LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) {
+  LOG_INFO("router attached", {"router", router.instance()}, {"stream", stream->id()});
+  proto::WorkerMessage hello;
+  *hello.mutable_hello() = options_.hello;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream->Send(std::move(hello));  // before anything else can be sent on it
+    by_id_[stream->id()] = stream;
+    newest_of_[router.incarnation()] = stream->id();
+  }
+  events_.attached(stream->id(), router);
+}
+
+void LiveStreams::Detach(const Stream& stream) {
+  {
+    absl::MutexLock lock(&mutex_);
+    by_id_.erase(stream.id());
+    const auto newest = newest_of_.find(stream.incarnation());
+    if (newest != newest_of_.end() && newest->second == stream.id()) newest_of_.erase(newest);
+  }
+  events_.lost(stream.id());
+}
+
+void LiveStreams::Send(uint64_t router_incarnation, proto::WorkerMessage message) {
+  std::shared_ptr<Stream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto newest = newest_of_.find(router_incarnation);
+    if (newest == newest_of_.end()) return;
+    stream = by_id_.at(newest->second);
+  }
+  stream->Send(std::move(message));
+}
+
+bool LiveStreams::IsAttached(uint64_t router_incarnation) const {
+  absl::MutexLock lock(&mutex_);
+  return newest_of_.contains(router_incarnation);
+}
+
+int LiveStreams::num_streams() const {
+  absl::MutexLock lock(&mutex_);
+  return static_cast<int>(by_id_.size());
+}
+
+void LiveStreams::Beat() {
+  proto::WorkerMessage heartbeat, load;
+  for (uint64_t sequence = 1;; ++sequence) {
+    std::vector<std::shared_ptr<Stream>> streams;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(&is_stopping_), options_.heartbeat_interval);
+      if (is_stopping_) return;
+      for (const auto& [id, stream] : by_id_) streams.push_back(stream);
+    }
+    const WorkerVitals vitals = events_.vitals();
+    heartbeat.mutable_heartbeat()->set_sequence(sequence);
+    heartbeat.mutable_heartbeat()->set_engine_steps(vitals.engine_steps);
+    heartbeat.mutable_heartbeat()->set_oldest_work_age_us(absl::ToInt64Microseconds(vitals.oldest_work_age));
+    *load.mutable_load() = vitals.load;
+    const absl::Duration now = clock_.Now();
+    for (const std::shared_ptr<Stream>& stream : streams) {
+      const absl::Duration silence = now - stream->last_heard();
+      if (stream->has_promised_heartbeats() && silence > options_.silence_max) {
+        stream->Close({grpc::StatusCode::UNAVAILABLE,
+                       absl::StrCat("router was silent for ", absl::FormatDuration(silence))});
+        continue;
+      }
+      stream->Send(heartbeat);
+      stream->Send(load);
+    }
+  }
+}
+
+}  // namespace tandem::router_link

@@ -1,0 +1,60 @@
+// A worker's ends of the routers' Live streams: hello, messages both ways, heartbeats and load, silence.
+//
+// The same for both kinds of workers. A stream counts from its hello on: the worker's own hello is the first message of
+// the answer. A second stream of the same incarnation takes the place of the first for what is sent. One thread sends
+// heartbeat and load on every stream and cuts those whose router has fallen silent (only routers that have sent a
+// heartbeat before: others have not promised any). Events of one stream come in order: attached, message..., lost.
+// Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/worker.pb.h"
+#include "router_link/live_options.h"
+
+namespace tandem::router_link {
+
+using LiveReactor = grpc::ServerBidiReactor<proto::RouterMessage, proto::WorkerMessage>;
+
+class LiveStreams final {
+ public:
+  // `clock` outlives this. Events come on gRPC's threads and must not block.
+  LiveStreams(LiveOptions options, const base::Clock& clock, LiveEvents events);
+  // After the server has begun to shut down: waits until no stream is open any more.
+  ~LiveStreams();
+
+  // For the service's Live method.
+  LiveReactor* Open(grpc::CallbackServerContext* context);
+  // To the newest stream of that router; dropped where there is none (its loss has been told).
+  void Send(uint64_t router_incarnation, proto::WorkerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsAttached(uint64_t router_incarnation) const ABSL_LOCKS_EXCLUDED(mutex_);
+  int num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  class Stream;
+  void Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Detach(const Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const LiveOptions options_;
+  const base::Clock& clock_;
+  const LiveEvents events_;
+  mutable absl::Mutex mutex_;
+  uint64_t next_stream_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, uint64_t> newest_of_ ABSL_GUARDED_BY(mutex_);  // router incarnation -> stream id
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread heart_;
+};
+
+}  // namespace tandem::router_link

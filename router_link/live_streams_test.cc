@@ -1,0 +1,203 @@
+// Proves the rules of Live streams over real gRPC on loopback: hello first, replacement, bounded queues, silence.
+#include "router_link/live_streams.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/worker.grpc.pb.h"
+
+namespace tandem::router_link {
+namespace {
+
+class Service final : public proto::PrefillWorker::CallbackService {
+ public:
+  explicit Service(LiveStreams& streams) : streams_(streams) {}
+  LiveReactor* Live(grpc::CallbackServerContext* context) override { return streams_.Open(context); }
+
+ private:
+  LiveStreams& streams_;
+};
+
+proto::RouterMessage Hello(const std::string& instance, uint64_t incarnation) {
+  proto::RouterMessage message;
+  message.mutable_hello()->set_instance(instance);
+  message.mutable_hello()->set_incarnation(incarnation);
+  message.mutable_hello()->set_role("router");
+  return message;
+}
+
+class LiveStreamsTest : public ::testing::Test {
+ protected:
+  using Client = grpc::ClientReaderWriter<proto::RouterMessage, proto::WorkerMessage>;
+
+  void Serve(LiveOptions options) {
+    options.hello.set_model_hash("m");
+    options.heartbeat_interval = absl::Milliseconds(20);
+    LiveEvents events{
+        .attached = [this](uint64_t stream, const proto::Identity& router) {
+          Note(absl::StrCat("attached ", router.instance()));
+        },
+        .message = [this](uint64_t stream, proto::RouterMessage message) {
+          if (message.has_cancel()) Note(absl::StrCat("cancel ", message.cancel().reason()));
+        },
+        .lost = [this](uint64_t stream) { Note("lost"); },
+        .vitals = [] { return WorkerVitals{.engine_steps = 7}; }};
+    streams_ = std::make_unique<LiveStreams>(options, clock_, std::move(events));
+    service_ = std::make_unique<Service>(*streams_);
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = proto::PrefillWorker::NewStub(
+        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  }
+  void TearDown() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    streams_.reset();
+  }
+
+  void Note(std::string event) {
+    absl::MutexLock lock(&mutex_);
+    events_.push_back(std::move(event));
+  }
+  // Until `count` events have come; what they are.
+  std::vector<std::string> Events(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [&] { return events_.size() >= count; };
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+    return events_;
+  }
+  // The next message that is neither heartbeat nor load.
+  static proto::WorkerMessage ReadNews(Client& client) {
+    proto::WorkerMessage message;
+    while (client.Read(&message) && (message.has_heartbeat() || message.has_load())) {
+    }
+    return message;
+  }
+
+  base::FakeClock clock_;
+  std::unique_ptr<LiveStreams> streams_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<proto::PrefillWorker::Stub> stub_;
+  absl::Mutex mutex_;
+  std::vector<std::string> events_;
+};
+
+TEST_F(LiveStreamsTest, HelloIsAnsweredFirstAndMessagesComeInOrder) {
+  Serve({});
+  grpc::ClientContext context;
+  auto client = stub_->Live(&context);
+  ASSERT_TRUE(client->Write(Hello("r", 5)));
+  proto::WorkerMessage first;
+  ASSERT_TRUE(client->Read(&first));
+  EXPECT_EQ(first.hello().model_hash(), "m");
+  for (const char* reason : {"a", "b", "c"}) {
+    proto::RouterMessage message;
+    message.mutable_cancel()->set_reason(reason);
+    ASSERT_TRUE(client->Write(message));
+  }
+  EXPECT_EQ(Events(4), (std::vector<std::string>{"attached r", "cancel a", "cancel b", "cancel c"}));
+  proto::WorkerMessage ended;
+  ended.mutable_ended()->set_is_cancelled(true);
+  streams_->Send(5, ended);
+  EXPECT_TRUE(ReadNews(*client).ended().is_cancelled());
+  client->WritesDone();
+  EXPECT_TRUE(client->Finish().ok());
+  EXPECT_EQ(Events(5).back(), "lost");
+  EXPECT_FALSE(streams_->IsAttached(5));
+}
+
+TEST_F(LiveStreamsTest, HeartbeatsCarryTheEnginesSteps) {
+  Serve({});
+  grpc::ClientContext context;
+  auto client = stub_->Live(&context);
+  client->Write(Hello("r", 5));
+  proto::WorkerMessage message;
+  while (client->Read(&message) && !message.has_heartbeat()) {
+  }
+  EXPECT_EQ(message.heartbeat().engine_steps(), 7u);
+  context.TryCancel();
+}
+
+TEST_F(LiveStreamsTest, AStreamWithoutAHelloIsRefusedAndTellsNobody) {
+  Serve({});
+  grpc::ClientContext context;
+  auto client = stub_->Live(&context);
+  proto::RouterMessage message;
+  message.mutable_cancel()->set_reason("no hello");
+  client->Write(message);
+  const grpc::Status status = client->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_TRUE(Events(0).empty());
+}
+
+TEST_F(LiveStreamsTest, TheNewestStreamOfARouterGetsWhatIsSent) {
+  Serve({});
+  grpc::ClientContext old_context, new_context;
+  auto old_client = stub_->Live(&old_context);
+  old_client->Write(Hello("r", 5));
+  Events(1);
+  auto new_client = stub_->Live(&new_context);
+  new_client->Write(Hello("r", 5));
+  Events(2);
+  EXPECT_TRUE(ReadNews(*new_client).has_hello());
+  proto::WorkerMessage ended;
+  ended.mutable_ended();
+  streams_->Send(5, ended);
+  EXPECT_TRUE(ReadNews(*new_client).has_ended());
+  old_context.TryCancel();
+  old_client->Finish();
+  Events(3);
+  EXPECT_TRUE(streams_->IsAttached(5));
+  new_context.TryCancel();
+}
+
+TEST_F(LiveStreamsTest, ARouterThatDoesNotReadLosesItsStream) {
+  Serve({.queue_bytes_max = 1 << 20});
+  grpc::ClientContext context;
+  auto client = stub_->Live(&context);
+  client->Write(Hello("r", 5));
+  Events(1);
+  proto::WorkerMessage big;
+  big.mutable_ended()->mutable_error()->set_message(std::string(256 << 10, 'x'));
+  // More than the queue and the transport's windows hold together.
+  for (int i = 0; i < 200 && streams_->IsAttached(5); ++i) streams_->Send(5, big);
+  EXPECT_EQ(Events(2).back(), "lost");
+}
+
+TEST_F(LiveStreamsTest, OnlyARouterThatPromisedHeartbeatsIsCutForSilence) {
+  Serve({.silence_max = absl::Seconds(2)});
+  grpc::ClientContext quiet_context, beating_context;
+  auto quiet = stub_->Live(&quiet_context);
+  quiet->Write(Hello("quiet", 5));
+  Events(1);
+  auto beating = stub_->Live(&beating_context);
+  beating->Write(Hello("beating", 6));
+  proto::RouterMessage heartbeat, cancel;
+  heartbeat.mutable_heartbeat();
+  cancel.mutable_cancel()->set_reason("after the heartbeat");
+  beating->Write(heartbeat);
+  beating->Write(cancel);
+  Events(3);
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_EQ(Events(4).back(), "lost");
+  proto::WorkerMessage unread;
+  while (beating->Read(&unread)) {
+  }
+  EXPECT_EQ(beating->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(streams_->IsAttached(5));
+  quiet_context.TryCancel();
+}
+
+}  // namespace
+}  // namespace tandem::router_link

@@ -1,0 +1,116 @@
+// One bidirectional gRPC stream at its server's end: reads in order, writes through a bounded queue, closes once.
+//
+// Send and Close may be called from any thread at any time, also after the stream has ended. OnMessage and OnEnded come
+// one at a time on gRPC's threads and must not block. A client that leaves more than queue_bytes_max unread loses the
+// stream: a slow reader may not grow our memory. The stream owns itself from Run() until OnEnded has returned.
+// Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "grpcpp/grpcpp.h"
+
+namespace tandem::router_link {
+
+template <typename In, typename Out>
+class ServerStream : public grpc::ServerBidiReactor<In, Out>, public std::enable_shared_from_this<ServerStream<In, Out>> {
+ public:
+  ServerStream(grpc::CallbackServerContext* context, size_t queue_bytes_max)
+      : context_(context), queue_bytes_max_(queue_bytes_max) {}
+
+  // To be called once, after construction by make_shared; returns what the service method returns.
+  grpc::ServerBidiReactor<In, Out>* Run() {
+    self_ = this->shared_from_this();
+    this->StartRead(&incoming_);
+    return this;
+  }
+
+  void Send(Out message) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (is_closing_) return;
+    queue_bytes_ += message.ByteSizeLong();
+    queue_.push_back(std::move(message));
+    if (queue_bytes_ > queue_bytes_max_) {
+      CloseLocked(grpc::Status(
+          grpc::StatusCode::RESOURCE_EXHAUSTED,
+          absl::StrCat("the reader left ", queue_bytes_, " bytes unread, at most ", queue_bytes_max_)));
+    } else if (!is_writing_) {
+      WriteNext();
+    }
+  }
+
+  // The first call decides the status. What is queued is dropped.
+  void Close(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    CloseLocked(std::move(status));
+  }
+
+ protected:
+  virtual void OnMessage(In message) = 0;
+  virtual void OnEnded() = 0;
+
+ private:
+  void OnReadDone(bool ok) final {
+    if (!ok) {
+      Close(grpc::Status::OK);  // the client is done, or the connection is
+      return;
+    }
+    OnMessage(std::move(incoming_));
+    incoming_.Clear();
+    this->StartRead(&incoming_);
+  }
+  void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    is_writing_ = false;
+    queue_bytes_ -= outgoing_.ByteSizeLong();
+    if (is_closing_) {
+      this->Finish(close_status_);
+    } else if (!ok) {
+      CloseLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream was cut"));
+    } else if (!queue_.empty()) {
+      WriteNext();
+    }
+  }
+  void OnCancel() final { Close(grpc::Status::CANCELLED); }
+  void OnDone() final {
+    OnEnded();
+    self_.reset();  // may delete this
+  }
+
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    is_writing_ = true;
+    outgoing_ = std::move(queue_.front());
+    queue_.pop_front();
+    this->StartWrite(&outgoing_);
+  }
+  void CloseLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (is_closing_) return;
+    is_closing_ = true;
+    close_status_ = std::move(status);
+    queue_.clear();
+    if (!is_writing_) {
+      this->Finish(close_status_);
+    } else {
+      context_->TryCancel();  // else a write that nobody reads would never end
+    }
+  }
+
+  grpc::CallbackServerContext* const context_;
+  const size_t queue_bytes_max_;
+  In incoming_;
+  std::shared_ptr<ServerStream> self_;
+  absl::Mutex mutex_;
+  std::deque<Out> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queue_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // the message being written included
+  Out outgoing_ ABSL_GUARDED_BY(mutex_);
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status close_status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::router_link
