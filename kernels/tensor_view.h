@@ -12,7 +12,7 @@
 
 namespace tandem::kernels {
 
-template <typename T, int kRank>
+template <typename T, size_t kRank>
 struct TensorView {
   static_assert(kRank >= 1);
   using Dims = std::array<int64_t, kRank>;
@@ -25,7 +25,7 @@ struct TensorView {
   // Row-major without gaps.
   TensorView(T* data, const Dims& shape) : data(data), shape(shape) {
     int64_t stride = 1;
-    for (int i = kRank - 1; i >= 0; --i) {
+    for (size_t i = kRank; i-- > 0;) {
       strides[i] = stride;
       stride *= shape[i];
     }
@@ -72,7 +72,7 @@ struct TensorView {
   TensorView<T, kRank - 1> At(int64_t index) const requires(kRank >= 2) {
     TensorView<T, kRank - 1> inner;
     inner.data = data + index * strides[0];
-    for (int i = 1; i < kRank; ++i) {
+    for (size_t i = 1; i < kRank; ++i) {
       inner.shape[i - 1] = shape[i];
       inner.strides[i - 1] = strides[i];
     }
@@ -82,7 +82,7 @@ struct TensorView {
   TensorView<T, kRank + 1> SplitLast(int64_t width) const {
     TensorView<T, kRank + 1> split;
     split.data = data;
-    for (int i = 0; i < kRank; ++i) {
+    for (size_t i = 0; i < kRank; ++i) {
       split.shape[i] = shape[i];
       split.strides[i] = strides[i];
     }
