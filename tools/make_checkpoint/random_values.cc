@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "model/portable_log.h"
+#include "kernels/portable_math.h"
 
 namespace tandem::make_checkpoint {
 namespace {
@@ -42,7 +42,7 @@ double RandomValues::NextNormal() {
     y = NextSigned();
     radius_squared = x * x + y * y;
   } while (radius_squared >= 1.0);
-  const double factor = std::sqrt(-2.0 * model::PortableLog(radius_squared) / radius_squared);
+  const double factor = std::sqrt(-2.0 * kernels::Log(radius_squared) / radius_squared);
   spare_normal_ = y * factor;
   has_spare_ = true;
   return x * factor;
