@@ -10,6 +10,13 @@ import numpy as np
 from tools.reference import dtypes, ops
 
 
+_FP32_ERROR = 2e-7
+
+
+def _row_size(x):
+    return np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+
+
 @dataclass(frozen=True)
 class Switches:
     """What of the deployed numerics is emulated. All off: the formulas in float64."""
@@ -32,11 +39,18 @@ class Output:
 
 
 class Model:
-    def __init__(self, checkpoint, switches=Switches()):
+    def __init__(self, checkpoint, switches=Switches(), noise=None):
+        """noise: a NumPy generator; every value is moved by about FP32's error before it is rounded to BF16.
+
+        Two implementations that sum in another order differ that much. What noise does to the logits is therefore
+        the least tolerance that a comparison needs.
+        """
         self.checkpoint = checkpoint
         self.config = checkpoint.config
         self.switches = switches
         self.bf16 = dtypes.round_bf16 if switches.bf16_rounding else ops.identity
+        if noise is not None:
+            self.bf16 = lambda x: dtypes.round_bf16(x + _FP32_ERROR * _row_size(x) * noise.normal(size=x.shape))
         c = self.config
         self._frequencies = ops.rope_frequencies(
             c.qk_rope_head_dim,
@@ -49,12 +63,12 @@ class Model:
         head_dim = c.qk_nope_head_dim + c.qk_rope_head_dim
         self._softmax_scale = ops.softmax_scale(head_dim, c.rope_factor, c.mscale_all_dim)
 
-    def forward(self, tokens, capture=lambda stage, value: None):
-        """The main model over tokens at positions 0..T-1."""
-        c = self.config
+    def forward(self, tokens, capture=lambda stage, value: None, layers=None):
+        """The main model over tokens at positions 0..T-1; layers: ids of the layers to run, all where None."""
+        layers = range(self.config.num_hidden_layers) if layers is None else layers
         out = Output(None, None)
         x, residual = self.checkpoint.values("model.embed_tokens.weight")[np.asarray(tokens)], None
-        for layer in range(c.num_hidden_layers):
+        for layer in layers:
             x, residual = self._layer(layer, x, residual, out, capture)
         out.final_hidden, _ = ops.add_rms_norm(x, residual, self._weight("model.norm"), self.bf16)
         capture("final_hidden", out.final_hidden)

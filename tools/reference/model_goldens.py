@@ -1,0 +1,132 @@
+"""Golden logits, choices and stages of a whole checkpoint: tests/golden/model/<name>.safetensors.
+
+Two kinds of runs. The whole model, whose FP8 and top-k steps amplify FP32's rounding until rows differ visibly
+(README.md, Chaos): its bounds are coarse. And each layer alone, fed with the embeddings: bounds are tight, and a
+mistake anywhere in the layer shows.
+"""
+
+import json
+
+import numpy as np
+
+from tools.reference import checkpoint, make_goldens, model, safetensors_io
+from tools.reference.safetensors_io import bf16, e4m3, f32, i32
+
+CONTEXTS = {"v32-micro": (1, 16, 17, 40, 200), "v32-tiny": (1, 64, 65, 200, 1000)}
+STAGE_CONTEXT = {"v32-micro": 40, "v32-tiny": 65}
+LOGIT_COLUMNS = 1024
+MAX_POSITIONS = 16
+NOISY_RUNS = 3
+SMALLEST_MEDIAN_BOUND = 2e-4  # where a context has few rows, noise may happen to hit none of them
+
+# How each captured stage is stored.
+STAGE_TYPES = {
+    "input": bf16, "qr": bf16, "q": bf16, "c": bf16, "k_rope": bf16, "index_q": e4m3, "index_q_scale": f32,
+    "index_k": e4m3, "index_k_scale": f32, "index_w": f32, "index_logits": f32, "selected": i32, "attention": bf16,
+    "ffn_input": bf16, "residual": bf16, "router_ids": i32, "router_weights": f32, "ffn": bf16,
+}  # fmt: skip
+
+
+def token_ids(n, vocab_size):
+    """A linear congruential generator: x' = (1664525 x + 1013904223) mod 2^32 from 12345 + n; token = x' >> 8 mod V."""
+    x, tokens = 12345 + n, []
+    for _ in range(n):
+        x = (1664525 * x + 1013904223) % 2**32
+        tokens.append((x >> 8) % vocab_size)
+    return np.array(tokens)
+
+
+def positions_of(n):
+    """At most 16 rows: both ends, both sides of page borders and of index_topk, and some between."""
+    wanted = [0, 1, 15, 16, 17, 62, 63, 64, 65, 127, 128, 191, 500, 959, n - 2, n - 1]
+    return sorted({p for p in wanted if 0 <= p < n})[-MAX_POSITIONS:]
+
+
+def row_distances(x, y):
+    """d = 1 - 2<x,y> / (<x,x> + <y,y>) of each row."""
+    return 1 - 2 * np.sum(x * y, axis=-1) / (np.sum(x * x, axis=-1) + np.sum(y * y, axis=-1))
+
+
+def _top_two_margin(logits):
+    top = np.partition(logits, -2, axis=-1)[:, -2:]
+    return top[:, 1] - top[:, 0]
+
+
+def _bounds(run, out, positions):
+    """What FP32-sized noise does to a run, with some room: bounds for an implementation that sums in another order.
+
+    median_row_d bounds the median over `positions` of a row's d; argmax_other the share of all rows whose argmax is
+    another. The median does not feel the few rows where noise makes another choice of experts or positions.
+    """
+    median, share = 0.0, 0.0
+    for seed in range(NOISY_RUNS):
+        noisy = run(np.random.default_rng(seed)).logits
+        median = max(median, float(np.median(row_distances(noisy[positions], out.logits[positions]))))
+        share = max(share, float(np.mean(noisy.argmax(1) != out.logits.argmax(1))))
+    return {
+        "median_row_d": max(2 * median, SMALLEST_MEDIAN_BOUND),
+        "argmax_other": min(1.0, 1.5 * share + 2 / len(out.logits)),
+    }
+
+
+def _outputs(out, positions):
+    return {
+        "logits": f32(out.logits[positions][:, :LOGIT_COLUMNS]),
+        "argmax": i32(out.logits.argmax(1)),
+        "top2_margin": f32(_top_two_margin(out.logits)),
+        "index_margin": f32(out.index_margin),
+        "router_margin": f32(out.router_margin),
+    }
+
+
+def make_context(loaded, n, with_stages):
+    """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
+    c = loaded.config
+    reference = model.Model(loaded)
+    tokens, positions = token_ids(n, c.vocab_size), positions_of(n)
+    tensors = {"tokens": i32(tokens), "positions": i32(positions)}
+    bounds = {}
+
+    out = reference.forward(tokens)
+    next_tokens = np.append(tokens[1:], out.logits[-1].argmax())
+    mtp_logits = reference.forward_mtp(out.final_hidden, next_tokens, out)
+    tensors |= {f"whole.{name}": t for name, t in _outputs(out, positions).items()}
+    bounds["whole"] = _bounds(lambda noise: model.Model(loaded, noise=noise).forward(tokens), out, positions)
+    tensors |= {
+        "mtp.tokens": i32(next_tokens),
+        "mtp.logits": f32(mtp_logits[positions][:, :LOGIT_COLUMNS]),
+        "mtp.argmax": i32(mtp_logits.argmax(1)),
+    }
+    if with_stages:
+        tensors["whole.final_hidden"] = bf16(out.final_hidden)
+
+    for layer in range(c.num_hidden_layers):
+        run = f"alone{layer}"
+        stages = {}
+        out = reference.forward(tokens, stages.__setitem__, [layer])
+        tensors |= {f"{run}.{name}": t for name, t in _outputs(out, positions).items()}
+        bounds[run] = _bounds(
+            lambda noise: model.Model(loaded, noise=noise).forward(tokens, layers=[layer]), out, positions
+        )
+        if with_stages:
+            for name, value in stages.items():
+                prefix, _, stage = name.partition(".")
+                if prefix == f"L{layer}":
+                    tensors[f"{run}.{stage}"] = STAGE_TYPES[stage](value[positions])
+    return {f"c{n}.{name}": t for name, t in tensors.items()}, {f"c{n}.{run}": b for run, b in bounds.items()}
+
+
+def make(folder, checkpoint_folder, name):
+    folder.mkdir(parents=True, exist_ok=True)
+    loaded = checkpoint.Checkpoint(checkpoint_folder)
+    tensors, bounds = {}, {}
+    for n in CONTEXTS[name]:
+        made = make_context(loaded, n, n == STAGE_CONTEXT[name])
+        tensors |= made[0]
+        bounds |= made[1]
+    safetensors_io.write(folder / f"{name}.safetensors", tensors)
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text()) if path.exists() else {"models": {}}
+    manifest["numpy"] = np.__version__
+    manifest["models"][name] = {"checkpoint_sha256": loaded.sha256(), "bounds": bounds}
+    make_goldens.write_manifest(folder, manifest)
