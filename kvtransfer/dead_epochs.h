@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <vector>
 
 namespace tandem::kvtransfer {
 
@@ -24,6 +25,10 @@ class DeadEpochs final {
     }
   }
   bool IsDead(uint64_t epoch) const { return epoch <= floor_ || tombstones_.contains(epoch); }
+  void AppendState(std::vector<uint64_t>& state) const {
+    state.push_back(floor_);
+    state.insert(state.end(), tombstones_.begin(), tombstones_.end());
+  }
 
  private:
   uint64_t floor_ = 0;  // epochs start at 1

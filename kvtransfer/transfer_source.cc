@@ -497,4 +497,24 @@ SourceLedger TransferSource::ledger() const {
   return ledger;
 }
 
+void TransferSource::AppendState(std::vector<uint64_t>& state) const {
+  const absl::Duration now = clock_->Now();
+  const auto from_now = [&](absl::Duration point) {
+    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now) + 1);
+  };
+  for (const auto& [incarnation, link] : links_) {
+    state.insert(state.end(), {incarnation, uint64_t{link.is_up}, from_now(link.lapses_at)});
+    link.dead.AppendState(state);
+  }
+  for (const auto& [id, epoch] : epochs_) {
+    state.insert(state.end(), {id.target_incarnation, id.epoch, epoch.key.request_id(), epoch.key.attempt(),
+                               static_cast<uint64_t>(epoch.phase), epoch.next_part, from_now(epoch.deadline),
+                               from_now(epoch.next_repeat), epoch.said.size()});
+    for (const auto& pages : epoch.pages) state.insert(state.end(), pages.begin(), pages.end());
+    state.insert(state.end(), epoch.is_complete.begin(), epoch.is_complete.end());
+    state.insert(state.end(), epoch.latent_sums.begin(), epoch.latent_sums.end());
+    state.insert(state.end(), epoch.sampled_choices.begin(), epoch.sampled_choices.end());
+  }
+}
+
 }  // namespace tandem::kvtransfer

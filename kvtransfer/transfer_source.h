@@ -126,6 +126,8 @@ class TransferSource final {
   bool IsReadable(const EpochId& id) const;
   SourceLedger ledger() const;
   const SourceCounters& counters() const { return counters_; }
+  // Everything that decides what it does next, counters left out: for state hashes in enumerations.
+  void AppendState(std::vector<uint64_t>& state) const;
 
  private:
   using EpochMap = std::map<EpochId, SourceEpoch>;

@@ -54,6 +54,12 @@ absl::Status ValidateRequest(const TransferRequest& request, const kvcache::KvLa
   return absl::OkStatus();
 }
 
+// The first piece whose source pages are known; the others were announced before Accepted came.
+std::deque<PagePiece>::iterator FindFetchable(TargetEpoch& epoch) {
+  return std::find_if(epoch.pending.begin(), epoch.pending.end(),
+                      [&](const PagePiece& piece) { return epoch.source_pages[piece.rank].has_value(); });
+}
+
 int64_t CellBytes() { return kvcache::kLatentPageBytes + kvcache::kIndexPageBytes; }
 
 }  // namespace
@@ -214,7 +220,7 @@ absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, cons
     case proto::TransferMessage::kAccepted:
       return OnAccepted(epoch, message.accepted());
     case proto::TransferMessage::kAnnounce:
-      return OnAnnounce(id, epoch, message.announce());
+      return OnAnnounce(epoch, message.announce());
     case proto::TransferMessage::kFirstToken:
       return OnFirstToken(id, epoch, message.first_token());
     case proto::TransferMessage::kSourceSums:
@@ -281,7 +287,7 @@ absl::Status TransferTarget::CheckRect(const TargetEpoch& epoch, uint32_t rank, 
                                           epoch.target_pages.size(), " pages"));
 }
 
-absl::Status TransferTarget::OnAnnounce(uint64_t id, TargetEpoch& epoch, const proto::Announce& announce) {
+absl::Status TransferTarget::OnAnnounce(TargetEpoch& epoch, const proto::Announce& announce) {
   const PageRect rect{.layer_begin = static_cast<int>(announce.layer_begin()),
                       .layer_end = static_cast<int>(announce.layer_end()),
                       .page_begin = static_cast<int>(announce.page_begin()),
@@ -290,7 +296,6 @@ absl::Status TransferTarget::OnAnnounce(uint64_t id, TargetEpoch& epoch, const p
   for (const PagePiece& piece : epoch.grid.Announce(static_cast<int>(announce.source_rank()), rect)) {
     epoch.pending.push_back(piece);
   }
-  if (!epoch.pending.empty()) peers_.at(epoch.peer).waiting.insert(id);
   return absl::OkStatus();
 }
 
@@ -387,7 +392,6 @@ absl::Status TransferTarget::LandPiece(uint64_t id, TargetEpoch& epoch, const Pa
                         .index = bound_sum(kvcache::RecordKind::kIndex)};
     RETURN_IF_ERROR(Judge(epoch, piece.layer, page, epoch.grid.Landed(piece.layer, page, lane, sums)));
   }
-  if (!epoch.pending.empty()) peers_.at(epoch.peer).waiting.insert(id);
   return absl::OkStatus();
 }
 
@@ -468,10 +472,8 @@ void TransferTarget::Pump(const std::string& peer_name) {
     const uint64_t id = *waiting;
     TargetEpoch& epoch = epochs_.at(id);
     while (!epoch.pending.empty()) {
-      const auto piece = std::find_if(epoch.pending.begin(), epoch.pending.end(), [&](const PagePiece& candidate) {
-        return epoch.source_pages[candidate.rank].has_value();
-      });
-      if (piece == epoch.pending.end()) break;  // announced before Accepted came
+      const auto piece = FindFetchable(epoch);
+      if (piece == epoch.pending.end()) break;
       const int64_t bytes = std::min((piece->page_end - piece->page_begin) * CellBytes(), piece_bytes_max);
       if (peer.outstanding_bytes > 0 && peer.outstanding_bytes + bytes > window_bytes) return;
       PagePiece part = *piece;
@@ -548,6 +550,7 @@ void TransferTarget::Advance(uint64_t id) {
     message.mutable_done();
     Say(epoch.peer, std::move(message));
   }
+  if (!epoch.pending.empty()) peers_.at(peer).waiting.insert(id);
   Settle(id);
   Pump(peer);
 }
@@ -635,7 +638,8 @@ void TransferTarget::Tick() {
       late.push_back(id);
     } else if (!epoch.has_peer_let_go && now >= epoch.next_repeat) {
       // While fetches are under way the epoch makes progress of its own.
-      if (epoch.phase == TargetPhase::kOpen && (epoch.outstanding_fetches > 0 || !epoch.pending.empty())) {
+      if (epoch.phase == TargetPhase::kOpen &&
+          (epoch.outstanding_fetches > 0 || FindFetchable(epoch) != epoch.pending.end())) {
         epoch.next_repeat = now + options_.repeat_interval;
         continue;
       }
@@ -687,6 +691,44 @@ TargetLedger TransferTarget::ledger() const {
   }
   for (const auto& [id, fetch] : fetches_) ledger.outstanding_bytes += fetch.bytes;
   return ledger;
+}
+
+void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
+  const absl::Duration now = clock_->Now();
+  const auto from_now = [&](absl::Duration point) {
+    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now) + 1);
+  };
+  for (const auto& [name, peer] : peers_) {
+    state.insert(state.end(), {peer.incarnation, peer.session, static_cast<uint64_t>(peer.outstanding_bytes),
+                               from_now(peer.last_fetch_progress + options_.fetch_stall_max)});
+    for (const LaneState& lane : peer.lanes) {
+      state.insert(state.end(),
+                   {from_now(lane.last_wrong_sum + options_.quarantine_window), from_now(lane.quarantined_until)});
+    }
+  }
+  for (const auto& [id, epoch] : epochs_) {
+    state.insert(
+        state.end(),
+        {id, epoch.key.request_id(), epoch.key.attempt(), static_cast<uint64_t>(epoch.phase),
+         static_cast<uint64_t>(epoch.outstanding_fetches), from_now(epoch.deadline), from_now(epoch.next_repeat),
+         uint64_t{epoch.is_released} | uint64_t{epoch.has_peer_let_go} << 1 | uint64_t{epoch.owes_abort_ack} << 2});
+    epoch.grid.AppendState(state);
+    for (const auto& pages : epoch.source_pages) {
+      state.push_back(pages.has_value());
+      if (pages.has_value()) state.insert(state.end(), pages->begin(), pages->end());
+    }
+    for (const auto& token : epoch.first_tokens) state.push_back(token.has_value() ? token->token + uint64_t{1} : 0);
+    for (const PagePiece& piece : epoch.pending) {
+      state.insert(state.end(), {static_cast<uint64_t>(piece.layer), static_cast<uint64_t>(piece.page_begin),
+                                 static_cast<uint64_t>(piece.page_end), uint64_t{piece.is_refetch}});
+    }
+    state.insert(state.end(), epoch.target_pages.begin(), epoch.target_pages.end());
+  }
+  for (const auto& [id, fetch] : fetches_) {
+    state.insert(state.end(),
+                 {fetch.epoch, fetch.peer_session, static_cast<uint64_t>(fetch.lane), uint64_t{fetch.is_second_try}});
+  }
+  state.push_back(last_epoch_);
 }
 
 double TransferTarget::LaneRate(std::string_view peer_name, int lane) const {

@@ -199,6 +199,9 @@ class TransferTarget final {
   std::vector<TargetOutput> TakeOutputs();
   TargetLedger ledger() const;
   const TargetCounters& counters() const { return counters_; }
+  // Everything that decides what it does next, counters left out: two machines with equal states behave alike. For
+  // state hashes in enumerations.
+  void AppendState(std::vector<uint64_t>& state) const;
   // Measured bytes per second of a peer's lane, 0 where unknown.
   double LaneRate(std::string_view peer, int lane) const;
 
@@ -207,7 +210,7 @@ class TransferTarget final {
 
   // One kind of message each. An error fails the epoch.
   absl::Status OnAccepted(TargetEpoch& epoch, const proto::Accepted& accepted);
-  absl::Status OnAnnounce(uint64_t id, TargetEpoch& epoch, const proto::Announce& announce);
+  absl::Status OnAnnounce(TargetEpoch& epoch, const proto::Announce& announce);
   absl::Status OnFirstToken(uint64_t id, TargetEpoch& epoch, const proto::FirstToken& token);
   absl::Status OnSourceSums(TargetEpoch& epoch, const proto::SourceSums& sums);
   absl::Status OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message);
