@@ -1,0 +1,268 @@
+#include "router/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace tandem::router {
+namespace {
+
+// One try of each request so far: a request is not resumed elsewhere yet.
+constexpr uint32_t kFirstAttempt = 1;
+
+absl::Status StatusOf(const proto::Error& error) {
+  auto code = static_cast<absl::StatusCode>(error.code());
+  if (code < absl::StatusCode::kCancelled || code > absl::StatusCode::kUnauthenticated) {
+    code = absl::StatusCode::kUnknown;
+  }
+  return absl::Status(code, error.message());
+}
+
+RequestState::SequenceFinish FinishOf(proto::FinishReason reason) {
+  switch (reason) {
+    case proto::FINISH_REASON_STOP: return RequestState::SequenceFinish::kStopToken;
+    case proto::FINISH_REASON_LENGTH: return RequestState::SequenceFinish::kLength;
+    default: return RequestState::SequenceFinish::kNone;
+  }
+}
+
+void FillHead(const GenerateOrder& order, const std::string& prefill_address, proto::GenerateHead* head) {
+  head->set_prefill_address(prefill_address);
+  head->mutable_sampling()->set_temperature(order.temperature);
+  head->mutable_sampling()->set_top_p(order.top_p);
+  head->mutable_sampling()->set_top_k(order.top_k);
+  head->mutable_sampling()->set_seed(order.seed);
+  head->mutable_stopping()->set_max_new_tokens(order.max_new_tokens);
+  head->mutable_stopping()->mutable_stop_token_ids()->Add(order.stop_token_ids.begin(), order.stop_token_ids.end());
+  head->set_remaining_time_us(static_cast<uint64_t>(absl::ToInt64Microseconds(order.remaining_time)));
+  head->set_num_choices(1);
+  head->set_num_prompt_tokens(static_cast<uint32_t>(order.prompt.size()));
+  head->set_trace_parent(order.trace_parent);
+}
+
+}  // namespace
+
+Cluster::Cluster(Options options, const WorkerChannelFactory& factory) : identity_(std::move(options.identity)) {
+  view_.prefills.resize(options.prefill_workers.size());
+  view_.decodes.resize(options.decode_workers.size());
+  unknown_cancelled_.resize(options.decode_workers.size());
+  const auto add_links = [&](const std::vector<std::string>& addresses, WorkerRole role, auto& links) {
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      links.push_back(std::make_unique<WorkerLink>(addresses[i], role, static_cast<int>(i), identity_, factory,
+                                                   static_cast<WorkerLinkListener*>(this)));
+      ViewOf(*links.back()).address = addresses[i];
+      ViewOf(*links.back()).detail = "not connected yet";
+    }
+  };
+  add_links(options.prefill_workers, WorkerRole::kPrefill, prefill_links_);
+  add_links(options.decode_workers, WorkerRole::kDecode, decode_links_);
+}
+
+Cluster::~Cluster() = default;
+
+void Cluster::Tick(absl::Duration now) {
+  for (auto& link : prefill_links_) link->Tick(now);
+  for (auto& link : decode_links_) link->Tick(now);
+}
+
+WorkerView& Cluster::ViewOf(const WorkerLink& link) {
+  if (link.role() == WorkerRole::kPrefill) return view_.prefills[link.index()];
+  return view_.decodes[link.index()];
+}
+
+proto::RequestKey Cluster::KeyOf(uint64_t request_id) const {
+  proto::RequestKey key;
+  key.set_router_incarnation(identity_.incarnation());
+  key.set_request_id(request_id);
+  key.set_attempt(kFirstAttempt);
+  return key;
+}
+
+
+
+uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener) {
+  const uint64_t request_id = ++last_request_id_;
+  Request& request = requests_[request_id];
+  request.listener = listener;
+  request.decode = pair.decode;
+  request.prefill = pair.prefill;
+  request.counts_on_prefill = true;
+  ++view_.decodes[pair.decode].requests_in_flight;
+  ++view_.prefills[pair.prefill].requests_in_flight;
+
+  const size_t num_parts = std::max<size_t>(1, (order.prompt.size() + kTokensPerPart - 1) / kTokensPerPart);
+  for (size_t part_index = 0; part_index < num_parts; ++part_index) {
+    const size_t begin = part_index * kTokensPerPart;
+    const size_t end = std::min(begin + kTokensPerPart, order.prompt.size());
+    proto::GeneratePart part;
+    *part.mutable_key() = KeyOf(request_id);
+    part.set_part_index(static_cast<uint32_t>(part_index));
+    part.set_is_last(part_index + 1 == num_parts);
+    part.mutable_prompt_tokens()->Add(order.prompt.begin() + begin, order.prompt.begin() + end);
+    if (part_index == 0) FillHead(order, view_.prefills[pair.prefill].bootstrap_address, part.mutable_head());
+    decode_links_[pair.decode]->SendPart(std::move(part));
+  }
+  return request_id;
+}
+
+void Cluster::Cancel(uint64_t request_id, const std::string& reason) {
+  const auto it = requests_.find(request_id);
+  if (it == requests_.end()) return;
+  proto::RouterMessage message;
+  *message.mutable_cancel()->mutable_key() = KeyOf(request_id);
+  message.mutable_cancel()->set_reason(reason);
+  decode_links_[it->second.decode]->Send(std::move(message));
+}
+
+void Cluster::Forget(uint64_t request_id) {
+  const auto it = requests_.find(request_id);
+  if (it == requests_.end()) return;
+  LeavePrefill(it->second);
+  --view_.decodes[it->second.decode].requests_in_flight;
+  requests_.erase(it);
+}
+
+void Cluster::LeavePrefill(Request& request) {
+  if (!request.counts_on_prefill) return;
+  request.counts_on_prefill = false;
+  --view_.prefills[request.prefill].requests_in_flight;
+}
+
+Cluster::Request* Cluster::FindRequest(const WorkerLink& link, const proto::RequestKey& key) {
+  if (link.role() != WorkerRole::kDecode || key.router_incarnation() != identity_.incarnation()) return nullptr;
+  const auto it = requests_.find(key.request_id());
+  if (it == requests_.end() || it->second.decode != link.index()) return nullptr;
+  return key.attempt() == kFirstAttempt ? &it->second : nullptr;
+}
+
+
+
+void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
+  WorkerView& view = ViewOf(link);
+  view.is_up = true;
+  view.is_draining = false;
+  view.detail.clear();
+  view.instance = hello.identity().instance();
+  view.incarnation = hello.identity().incarnation();
+  view.context_length_max = hello.context_length_max();
+  view.kv_tokens_capacity = hello.kv_tokens_capacity();
+  view.load = WorkerLoad();
+  LOG_INFO("worker is up", {"role", WorkerRoleName(link.role())}, {"address", link.address()},
+           {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)});
+  if (link.role() == WorkerRole::kDecode) {
+    SendPrefillSet(link);
+    return;
+  }
+  std::string& bootstrap_address = view_.prefills[link.index()].bootstrap_address;
+  if (bootstrap_address == hello.bootstrap_address()) return;
+  bootstrap_address = hello.bootstrap_address();
+  for (auto& decode_link : decode_links_) SendPrefillSet(*decode_link);
+}
+
+void Cluster::SendPrefillSet(WorkerLink& link) {
+  proto::RouterMessage message;
+  proto::PrefillSet* set = message.mutable_prefill_set();
+  for (const PrefillView& prefill : view_.prefills) {
+    if (!prefill.bootstrap_address.empty()) set->add_bootstrap_addresses(prefill.bootstrap_address);
+  }
+  link.Send(std::move(message));
+}
+
+void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) {
+  WorkerView& view = ViewOf(link);
+  view.is_up = false;
+  view.detail = std::string(cause.message());
+  if (!was_up) return;
+  LOG_WARNING("worker is down", {"role", WorkerRoleName(link.role())}, {"address", link.address()},
+              {"inst", view.instance}, {"cause", cause});
+  if (link.role() == WorkerRole::kPrefill) return;
+  view_.decodes[link.index()].peers.clear();
+  unknown_cancelled_[link.index()].clear();
+  const absl::Status lost =
+      absl::UnavailableError(absl::StrCat("decode worker ", link.address(), " is lost: ", view.detail));
+  std::vector<RequestListener*> listeners;  // each may forget its request from inside the event
+  for (auto& [request_id, request] : requests_) {
+    if (request.decode == link.index()) listeners.push_back(request.listener);
+  }
+  for (RequestListener* listener : listeners) listener->OnWorkerLost(lost);
+}
+
+void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& message) {
+  switch (message.message_case()) {
+    case proto::WorkerMessage::kTokens: return OnTokenBatch(link, message.tokens());
+    case proto::WorkerMessage::kEnded: {
+      const proto::Ended& ended = message.ended();
+      return OnEnded(link, ended.key(), ended.has_error() ? StatusOf(ended.error()) : absl::OkStatus(),
+                     ended.is_cancelled());
+    }
+    case proto::WorkerMessage::kLoad: {
+      WorkerLoad& load = ViewOf(link).load;
+      load.running_sequences = message.load().running_sequences();
+      load.waiting_requests = message.load().waiting_requests();
+      load.waiting_tokens = message.load().waiting_tokens();
+      load.kv_pages_free = message.load().kv_pages_free();
+      load.kv_pages_total = message.load().kv_pages_total();
+      return;
+    }
+    case proto::WorkerMessage::kPeerStatus:
+      if (link.role() == WorkerRole::kDecode) OnPeerStatus(link.index(), message.peer_status());
+      return;
+    case proto::WorkerMessage::kDraining:
+      ViewOf(link).is_draining = true;
+      LOG_INFO("worker is draining", {"role", WorkerRoleName(link.role())}, {"address", link.address()});
+      return;
+    default: return;  // a message of a later protocol: adds, never changes
+  }
+}
+
+void Cluster::OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch) {
+  for (const proto::SequenceTokens& sequence : batch.sequences()) {
+    Request* request = FindRequest(link, sequence.key());
+    if (request == nullptr) {
+      CancelUnknown(link, sequence.key());
+      continue;
+    }
+    LeavePrefill(*request);
+    request->listener->OnTokens(sequence.first_position(),
+                                absl::MakeConstSpan(sequence.tokens().data(), sequence.tokens().size()),
+                                FinishOf(sequence.finish_reason()));
+  }
+}
+
+void Cluster::OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl::Status& error, bool is_cancelled) {
+  Request* request = FindRequest(link, key);
+  if (request != nullptr) {
+    request->listener->OnEnded(error, is_cancelled);
+  } else if (link.role() == WorkerRole::kDecode) {
+    unknown_cancelled_[link.index()].erase(key.request_id());
+  }
+}
+
+void Cluster::CancelUnknown(WorkerLink& link, const proto::RequestKey& key) {
+  if (link.role() != WorkerRole::kDecode) return;
+  if (!unknown_cancelled_[link.index()].insert(key.request_id()).second) return;
+  proto::RouterMessage message;
+  *message.mutable_cancel()->mutable_key() = key;
+  message.mutable_cancel()->set_reason("unknown to this router");
+  link.Send(std::move(message));
+}
+
+void Cluster::OnPeerStatus(int decode, const proto::PeerStatus& status) {
+  PeerView& peer = view_.decodes[decode].peers[status.bootstrap_address()];
+  if (peer.is_usable != status.is_usable() || peer.detail != status.detail()) {
+    LOG_INFO("pair changed", {"decode", view_.decodes[decode].address}, {"prefill", status.bootstrap_address()},
+             {"usable", status.is_usable()}, {"lane", status.lane()}, {"detail", status.detail()});
+  }
+  peer.is_usable = status.is_usable();
+  peer.detail = status.detail();
+  peer.lane = status.lane();
+  peer.lane_bytes_per_second = status.lane_bytes_per_second();
+}
+
+void Cluster::OnLinkBulkReply(WorkerLink& link, const proto::BulkReply& reply) {
+  OnEnded(link, reply.key(), reply.has_error() ? StatusOf(reply.error()) : absl::OkStatus(), false);
+}
+
+}  // namespace tandem::router

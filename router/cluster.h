@@ -1,0 +1,110 @@
+// The workers of one router shard: their links, what is known of them, and which request runs where.
+//
+// The only writer of the shard's ClusterView. Sends every decode worker the set of prefill workers, cuts prompts into
+// parts, hands tokens and ends to the request they belong to, and ends the requests of a decode worker that is lost. A
+// prefill worker that is lost ends nothing here: decode owns the life of a request and reports what it cannot save.
+// Tokens of a request that nobody here knows (it was given up) are answered with a Cancel, once.
+// All methods and events belong to the shard's thread. Tested by cluster_test.cc (fake channels, fake time).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "router/cluster_view.h"
+#include "router/pair_picker.h"
+#include "router/request_state.h"
+#include "router/worker_link.h"
+
+namespace tandem::router {
+
+// What goes to the decode worker beside the pair's prefill address.
+struct GenerateOrder {
+  std::vector<TokenId> prompt;
+  float temperature = 0;  // 0 = argmax
+  float top_p = 1;        // 1 = off
+  int32_t top_k = 0;      // 0 = off
+  uint64_t seed = 0;
+  uint32_t max_new_tokens = 1;
+  std::vector<TokenId> stop_token_ids;
+  absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
+  std::string trace_parent;
+};
+
+// Where a request hears of itself.
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  virtual void OnTokens(int64_t first_position, absl::Span<const TokenId> tokens,
+                        RequestState::SequenceFinish finish) = 0;
+  virtual void OnEnded(const absl::Status& error, bool is_cancelled) = 0;
+  virtual void OnWorkerLost(const absl::Status& cause) = 0;
+};
+
+class Cluster final : private WorkerLinkListener {
+ public:
+  struct Options {
+    std::vector<std::string> prefill_workers;  // host:port of their gRPC services
+    std::vector<std::string> decode_workers;
+    proto::Identity identity;  // of this shard
+  };
+
+  static constexpr size_t kTokensPerPart = 48 * 1024;  // at most 5 bytes each: under 256 KiB with the head
+
+  Cluster(Options options, const WorkerChannelFactory& factory);
+  ~Cluster() override;
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  const ClusterView& view() const { return view_; }
+  void Tick(absl::Duration now);
+
+  // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
+  // Forget(). The pair comes from PickPair() over view() in the same turn of the loop.
+  uint64_t Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener);
+  void Cancel(uint64_t request_id, const std::string& reason);
+  // Drops what is known of the request; call it once for each Generate().
+  void Forget(uint64_t request_id);
+  size_t num_requests() const { return requests_.size(); }
+
+ private:
+  struct Request {
+    RequestListener* listener = nullptr;
+    int decode = -1;
+    int prefill = -1;
+    bool counts_on_prefill = false;  // until its first token
+  };
+
+  void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) override;
+  void OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) override;
+  void OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& message) override;
+  void OnLinkBulkReply(WorkerLink& link, const proto::BulkReply& reply) override;
+
+  WorkerView& ViewOf(const WorkerLink& link);
+  void SendPrefillSet(WorkerLink& link);
+  void OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch);
+  void OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl::Status& error, bool is_cancelled);
+  void OnPeerStatus(int decode, const proto::PeerStatus& status);
+  // nullptr where the key is not of a request that runs on this worker.
+  Request* FindRequest(const WorkerLink& link, const proto::RequestKey& key);
+  void LeavePrefill(Request& request);
+  void CancelUnknown(WorkerLink& link, const proto::RequestKey& key);
+  proto::RequestKey KeyOf(uint64_t request_id) const;
+
+  const proto::Identity identity_;
+  ClusterView view_;
+  std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
+  std::vector<std::unique_ptr<WorkerLink>> decode_links_;
+  absl::flat_hash_map<uint64_t, Request> requests_;
+  // By decode worker: ids that it still works on although they were forgotten; cancelled, not yet confirmed.
+  std::vector<absl::flat_hash_set<uint64_t>> unknown_cancelled_;
+  uint64_t last_request_id_ = 0;
+};
+
+}  // namespace tandem::router

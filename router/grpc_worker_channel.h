@@ -1,0 +1,21 @@
+// WorkerChannel over gRPC: one connection for Live, and for decode workers one more for Bulk.
+//
+// gRPC's threads only move messages: each event is handed to the owner's thread by `post`. At most kUnreadMax messages
+// wait there; then the stream is not read, and HTTP/2 flow control holds the worker's sender.
+// Tested by router_integration_test.cc.
+#pragma once
+
+#include <functional>
+
+#include "router/worker_channel.h"
+
+namespace tandem::router {
+
+inline constexpr int kUnreadMax = 256;
+
+// Runs a closure on the owner's thread, in order. May be called from any thread, as long as a channel lives.
+using PostToOwner = std::function<void(std::function<void()>)>;
+
+WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post);
+
+}  // namespace tandem::router

@@ -1,0 +1,392 @@
+#include "router/http/connection.h"
+
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "boost/asio/as_tuple.hpp"
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/read.hpp"
+#include "boost/asio/use_awaitable.hpp"
+#include "boost/asio/write.hpp"
+#include "boost/beast/http/parser.hpp"
+#include "boost/beast/http/read.hpp"
+#include "boost/beast/http/string_body.hpp"
+#include "router/openai/api_error.h"
+
+namespace tandem::router {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using RequestParser = http::request_parser<http::string_body>;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr size_t kReadBytes = 16 * 1024;
+constexpr int kWriteUserTimeoutMs = 30'000;  // an unacknowledged peer is gone, whatever its window says
+
+void CheckNoException(std::exception_ptr exception) {
+  TANDEM_CHECK(exception == nullptr, "a connection's coroutine threw");
+}
+
+// The handler's end of an exchange.
+class ConnectionExchange final : public Exchange {
+ public:
+  explicit ConnectionExchange(std::shared_ptr<ExchangeState> state) : state_(std::move(state)) {}
+  ~ConnectionExchange() override {
+    state_->observer = nullptr;
+    if (state_->answer.is_finished()) return;
+    if (state_->answer.has_started()) {
+      state_->is_abandoned = true;
+      Wake();
+    } else {
+      HttpResponse response;
+      response.status = 500;
+      response.body = ErrorBody(absl::InternalError("request was dropped without an answer"));
+      Respond(std::move(response));
+    }
+  }
+
+  const HttpRequest& request() const override { return state_->request; }
+  void SetObserver(std::function<void(ExchangeEvent)> observer) override { state_->observer = std::move(observer); }
+  void Respond(HttpResponse response) override {
+    state_->answer.Respond(std::move(response));
+    Wake();
+  }
+  void StartStream(const std::string& content_type, const std::string& probe) override {
+    state_->answer.StartStream(content_type);
+    state_->probe = probe;
+    Wake();
+  }
+  void Write(absl::string_view bytes) override {
+    if (state_->is_client_gone) return;
+    state_->answer.Write(bytes);
+    Wake();
+  }
+  void Finish() override {
+    state_->answer.Finish();
+    Wake();
+  }
+  size_t num_unsent_bytes() const override { return state_->answer.num_bytes() + state_->num_bytes_in_write; }
+  void NotifyWhenDrained() override {
+    state_->wants_drained = true;
+    Wake();
+  }
+
+ private:
+  void Wake() {
+    if (auto connection = state_->connection.lock()) connection->WakeWriter();
+  }
+  const std::shared_ptr<ExchangeState> state_;
+};
+
+// Status and words for a request that could not be read.
+std::optional<std::pair<int, std::string>> RefusalOf(const boost::system::error_code& error,
+                                                     const HttpLimits& limits) {
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
+  if (error == http::error::body_limit) {
+    return std::pair(413, absl::StrCat("request body is larger than the limit of ", limits.body_bytes_max, " bytes"));
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return std::pair(431,
+                     absl::StrCat("request headers are larger than the limit of ", limits.header_bytes_max, " bytes"));
+  }
+  if (error.category() == http::make_error_code(http::error::bad_method).category()) {
+    return std::pair(400, absl::StrCat("malformed HTTP request: ", error.message()));
+  }
+  return std::nullopt;  // the socket failed
+}
+
+void FillRequest(RequestParser& parser, HttpRequest* request) {
+  auto& message = parser.get();
+  request->method = std::string(message.method_string());
+  const std::string target(message.target());
+  const size_t question = target.find('?');
+  request->path = target.substr(0, question);
+  if (question != std::string::npos) request->query = target.substr(question + 1);
+  for (const auto& field : message) {
+    request->headers.emplace_back(absl::AsciiStrToLower(std::string(field.name_string())),
+                                  std::string(field.value()));
+  }
+  request->body = std::move(message.body());
+}
+
+}  // namespace
+
+Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionGroup> group)
+    : socket_(std::move(socket)),
+      group_(std::move(group)),
+      timer_(socket_.get_executor()),
+      writer_wake_(socket_.get_executor()),
+      watcher_done_(socket_.get_executor()) {
+  group_->connections.insert(this);
+  buffer_.max_size(group_->limits.header_bytes_max + group_->limits.pipelined_bytes_max + 2 * kReadBytes);
+  boost::system::error_code ignored;  // without the options the connection is slower, not wrong
+  socket_.non_blocking(true, ignored);
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>(kWriteUserTimeoutMs), ignored);
+}
+
+Connection::~Connection() { group_->connections.erase(this); }
+
+void Connection::Start() {
+  asio::co_spawn(socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); }, CheckNoException);
+}
+
+void Connection::StartRefusal() {
+  asio::co_spawn(socket_.get_executor(), [self = shared_from_this()] { return self->Refuse(); }, CheckNoException);
+}
+
+void Connection::Drain() {
+  if (state_ != nullptr) state_->answer.CloseAfterwards();
+  if (is_idle_) {
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+  }
+}
+
+void Connection::WakeWriter() { writer_wake_.cancel(); }
+
+asio::awaitable<void> Connection::Serve() {
+  while (!group_->is_draining) {
+    if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return;
+    const ReadEnd end = co_await ReadRequest();
+    if (end == ReadEnd::kClosed) co_return;
+    if (end == ReadEnd::kRequest) group_->handler->Handle(std::make_shared<ConnectionExchange>(state_));
+    const bool goes_on = co_await Answer();
+    state_ = nullptr;
+    if (!goes_on) break;
+  }
+  co_await CloseGently();
+}
+
+asio::awaitable<void> Connection::Refuse() {
+  state_ = std::make_shared<ExchangeState>(AnswerBuffer::Terms{.keep_alive = false});
+  RefuseRequest(503, absl::StrCat("too many connections: the limit is ", group_->limits.connections_max));
+  std::string wire;
+  state_->answer.Take(&wire);
+  if (co_await WriteAll(wire)) co_await CloseGently();
+}
+
+asio::awaitable<bool> Connection::WaitForFirstByte() {
+  is_idle_ = true;
+  ArmTimer(group_->limits.idle_max);
+  auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+  DisarmTimer();
+  is_idle_ = false;
+  if (error) co_return false;
+  buffer_.commit(size);
+  co_return true;
+}
+
+Connection::ReadEnd Connection::RefuseRequest(int status, const std::string& message) {
+  HttpResponse response;
+  response.status = status;
+  response.body = ErrorBody(status == 413   ? absl::OutOfRangeError(message)
+                            : status == 503 ? absl::UnavailableError(message)
+                                            : absl::InvalidArgumentError(message));
+  state_->answer.CloseAfterwards();  // what follows on the wire is of unknown meaning
+  state_->answer.Respond(std::move(response));
+  return ReadEnd::kRefused;
+}
+
+asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
+  const HttpLimits& limits = group_->limits;
+  RequestParser parser;
+  parser.header_limit(static_cast<uint32_t>(limits.header_bytes_max));
+  parser.body_limit(limits.body_bytes_max);
+
+  ArmTimer(limits.header_time_max);
+  auto [header_error, header_size] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
+  DisarmTimer();
+  AnswerBuffer::Terms terms;
+  terms.is_http_1_0 = parser.is_header_done() && parser.get().version() < 11;
+  terms.is_head = parser.is_header_done() && parser.get().method() == http::verb::head;
+  terms.keep_alive = parser.is_header_done() && parser.get().keep_alive();
+  state_ = std::make_shared<ExchangeState>(terms);
+  state_->connection = weak_from_this();
+  if (timed_out_) {
+    co_return RefuseRequest(408, absl::StrCat("request headers did not arrive within ",
+                                              absl::FormatDuration(limits.header_time_max)));
+  }
+  if (header_error) {
+    const auto refusal = RefusalOf(header_error, limits);
+    co_return refusal.has_value() ? RefuseRequest(refusal->first, refusal->second) : ReadEnd::kClosed;
+  }
+
+  const auto encoding = parser.get()[http::field::content_encoding];
+  if (!encoding.empty() && encoding != "identity") {
+    co_return RefuseRequest(415, absl::StrCat("content-encoding ", std::string(encoding), " is not supported"));
+  }
+  const auto expectation = parser.get()[http::field::expect];
+  if (!expectation.empty() && !terms.is_http_1_0) {
+    if (!boost::beast::iequals(expectation, "100-continue")) {
+      co_return RefuseRequest(417, absl::StrCat("expectation ", std::string(expectation), " is not supported"));
+    }
+    if (!parser.is_done() && buffer_.size() == 0) {
+      static const std::string* const kContinue = new std::string("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!co_await WriteAll(*kContinue)) co_return ReadEnd::kClosed;
+    }
+  }
+
+  const absl::Duration body_deadline = base::RealClock().Now() + limits.body_time_max;
+  while (!parser.is_done()) {
+    ArmTimer(std::min(body_deadline - base::RealClock().Now(), limits.body_stall_max));
+    auto [error, size] = co_await http::async_read_some(socket_, buffer_, parser, kAwait);
+    DisarmTimer();
+    if (timed_out_) co_return RefuseRequest(408, "request body did not arrive in time");
+    if (error) {
+      const auto refusal = RefusalOf(error, limits);
+      co_return refusal.has_value() ? RefuseRequest(refusal->first, refusal->second) : ReadEnd::kClosed;
+    }
+  }
+  FillRequest(parser, &state_->request);
+  if (group_->is_draining) state_->answer.CloseAfterwards();
+  co_return ReadEnd::kRequest;
+}
+
+asio::awaitable<bool> Connection::Answer() {
+  const std::shared_ptr<ExchangeState> state = state_;
+  watch_must_end_ = false;
+  is_watching_ = true;
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this(), state] { return self->Watch(state); }, CheckNoException);
+  std::string wire;
+  bool is_broken = false;
+  for (;;) {
+    state->answer.Take(&wire);
+    if (!wire.empty()) {
+      state->num_bytes_in_write = wire.size();
+      if (!co_await WriteAll(wire)) ClientLeft(*state);
+      state->num_bytes_in_write = 0;
+    }
+    is_broken = state->is_client_gone || state->is_abandoned;
+    if (is_broken) break;
+    if (state->answer.num_bytes() > 0) continue;
+    if (std::exchange(state->wants_drained, false) && state->observer) state->observer(ExchangeEvent::kDrained);
+    if (state->answer.num_bytes() > 0) continue;
+    if (state->answer.is_finished()) {
+      state->answer.Take(&wire);  // the last chunk, where Finish() came without bytes
+      if (!wire.empty() && !co_await WriteAll(wire)) ClientLeft(*state);
+      break;
+    }
+    writer_wake_.expires_at(asio::steady_timer::time_point::max());
+    co_await writer_wake_.async_wait(kAwait);
+  }
+  boost::system::error_code ignored;
+  if (is_broken) socket_.close(ignored);
+  watch_must_end_ = true;
+  socket_.cancel(ignored);
+  while (is_watching_) {
+    watcher_done_.expires_at(asio::steady_timer::time_point::max());
+    co_await watcher_done_.async_wait(kAwait);
+  }
+  co_return !is_broken && !state->is_client_gone && state->answer.keeps_alive() && !has_fin_ && !group_->is_draining;
+}
+
+asio::awaitable<void> Connection::Watch(std::shared_ptr<ExchangeState> state) {
+  while (!watch_must_end_ && !state->is_client_gone) {
+    if (has_fin_ || buffer_.size() >= group_->limits.pipelined_bytes_max) {
+      if (HasBrokenDown()) {
+        ClientLeft(*state);
+        break;
+      }
+      auto [error] = co_await socket_.async_wait(asio::ip::tcp::socket::wait_error, kAwait);
+      if (!error && HasBrokenDown()) ClientLeft(*state);
+      if (error) break;
+      continue;
+    }
+    auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    if (!error) {
+      buffer_.commit(size);
+    } else if (error == asio::error::eof) {
+      has_fin_ = true;
+      state->answer.CloseAfterwards();
+      SendProbe(*state);
+    } else {
+      if (error != asio::error::operation_aborted) ClientLeft(*state);
+      break;
+    }
+  }
+  is_watching_ = false;
+  watcher_done_.cancel();
+}
+
+void Connection::SendProbe(ExchangeState& state) {
+  if (!state.answer.has_started()) {
+    state.answer.WriteContinue();
+  } else if (!state.answer.is_finished() && !state.probe.empty()) {
+    state.answer.Write(state.probe);
+  }
+  WakeWriter();
+}
+
+void Connection::ClientLeft(ExchangeState& state) {
+  if (std::exchange(state.is_client_gone, true)) return;
+  if (state.observer) state.observer(ExchangeEvent::kClientLeft);
+  WakeWriter();
+}
+
+bool Connection::HasBrokenDown() const {
+  pollfd entry = {const_cast<asio::ip::tcp::socket&>(socket_).native_handle(), 0, 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+}
+
+asio::awaitable<bool> Connection::WriteAll(const std::string& wire) {
+  size_t written = 0;
+  while (written < wire.size()) {
+    boost::system::error_code error;
+    written += socket_.write_some(asio::buffer(wire) + written, error);  // takes all, as a rule: no timer, no turn
+    if (error && error != asio::error::would_block) co_return false;
+    if (written == wire.size()) break;
+    ArmTimer(group_->limits.write_stall_max);
+    auto [wait_error] = co_await socket_.async_wait(asio::ip::tcp::socket::wait_write, kAwait);
+    DisarmTimer();
+    if (wait_error || timed_out_) co_return false;
+  }
+  co_return true;
+}
+
+asio::awaitable<void> Connection::CloseGently() {
+  // Closing with unread bytes sends RST, which may destroy the answer before the client has read it.
+  boost::system::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  buffer_.clear();
+  ArmTimer(group_->limits.close_wait_max);
+  size_t num_discarded = 0;
+  while (!has_fin_ && num_discarded < group_->limits.close_bytes_max) {
+    auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    if (error) break;
+    num_discarded += size;
+  }
+  DisarmTimer();
+  socket_.close(ignored);
+}
+
+void Connection::ArmTimer(absl::Duration after) {
+  timed_out_ = false;
+  const uint64_t generation = ++timer_generation_;
+  timer_.expires_after(absl::ToChronoNanoseconds(std::max(after, absl::ZeroDuration())));
+  timer_.async_wait([weak = weak_from_this(), generation](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (error || self == nullptr || self->timer_generation_ != generation) return;
+    self->timed_out_ = true;
+    boost::system::error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::DisarmTimer() {
+  ++timer_generation_;
+  timer_.cancel();
+}
+
+}  // namespace tandem::router

@@ -1,0 +1,93 @@
+// One client connection: reads requests, hands them on, writes answers. The rules stand in http_server.h.
+//
+// One coroutine reads a request and then writes its answer as it becomes ready; while it writes, a second one reads, to
+// notice a client that leaves and to take what it pipelines. Internal to router/http.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "boost/asio/awaitable.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "boost/beast/core/flat_buffer.hpp"
+#include "router/http/answer_buffer.h"
+#include "router/http/http_server.h"
+
+namespace tandem::router {
+
+class Connection;
+
+// What the connections of one server share.
+struct ConnectionGroup {
+  HttpLimits limits;
+  HttpHandler* handler = nullptr;
+  bool is_draining = false;
+  std::unordered_set<Connection*> connections;
+};
+
+// One exchange's state, shared by the connection and the handler's Exchange.
+struct ExchangeState {
+  HttpRequest request;
+  AnswerBuffer answer;
+  std::string probe;
+  std::function<void(ExchangeEvent)> observer;
+  std::weak_ptr<Connection> connection;
+  size_t num_bytes_in_write = 0;
+  bool is_client_gone = false;
+  bool is_abandoned = false;  // dropped by the handler inside a stream
+  bool wants_drained = false;
+
+  explicit ExchangeState(const AnswerBuffer::Terms& terms) : answer(terms) {}
+};
+
+class Connection final : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionGroup> group);
+  ~Connection();
+
+  void Start();        // serves until the connection ends
+  void StartRefusal(); // says 503 and closes
+  void Drain();        // closes now where idle, else after the answer under way
+  void WakeWriter();
+
+ private:
+  enum class ReadEnd { kRequest, kRefused, kClosed };  // refused: error_ says how to answer
+  using ErrorCode = boost::system::error_code;
+
+  boost::asio::awaitable<void> Serve();
+  boost::asio::awaitable<void> Refuse();
+  boost::asio::awaitable<bool> WaitForFirstByte();
+  // Reads one request into state_ and its terms.
+  boost::asio::awaitable<ReadEnd> ReadRequest();
+  // Until the answer is on its way or the client has left. True where the connection may go on.
+  boost::asio::awaitable<bool> Answer();
+  boost::asio::awaitable<void> Watch(std::shared_ptr<ExchangeState> state);
+  boost::asio::awaitable<bool> WriteAll(const std::string& wire);
+  boost::asio::awaitable<void> CloseGently();
+
+  ReadEnd RefuseRequest(int status, const std::string& message);
+  void ClientLeft(ExchangeState& state);
+  void SendProbe(ExchangeState& state);
+  bool HasBrokenDown() const;  // a reset that nobody has read yet
+  // The timer ends whatever the socket is doing; timed_out_ tells.
+  void ArmTimer(absl::Duration after);
+  void DisarmTimer();
+
+  boost::asio::ip::tcp::socket socket_;
+  const std::shared_ptr<ConnectionGroup> group_;
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer writer_wake_;
+  boost::asio::steady_timer watcher_done_;
+  boost::beast::flat_buffer buffer_;
+  std::shared_ptr<ExchangeState> state_;
+  uint64_t timer_generation_ = 0;
+  bool timed_out_ = false;
+  bool is_idle_ = false;       // between requests, not a byte of the next one read
+  bool is_watching_ = false;
+  bool watch_must_end_ = false;
+  bool has_fin_ = false;       // the client's sending side is closed
+};
+
+}  // namespace tandem::router

@@ -1,0 +1,104 @@
+#include "router/http/http_server.h"
+
+#include <sys/socket.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "router/http/connection.h"
+
+namespace tandem::router {
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto kAcceptRetryAfter = std::chrono::milliseconds(50);  // out of file descriptors: some will come back
+
+}  // namespace
+
+class HttpServer::Listener final : public std::enable_shared_from_this<HttpServer::Listener> {
+ public:
+  Listener(asio::io_context& io_context, const HttpLimits& limits, HttpHandler* handler)
+      : acceptor_(io_context), retry_(io_context), group_(std::make_shared<ConnectionGroup>()) {
+    group_->limits = limits;
+    group_->handler = handler;
+  }
+
+  absl::Status Open(const std::string& host, int port, PortSharing sharing) {
+    boost::system::error_code error;
+    const auto fail = [&](const char* what) {
+      return absl::UnavailableError(absl::StrCat("cannot ", what, " ", host, ":", port, ": ", error.message()));
+    };
+    const asio::ip::address address = asio::ip::make_address(host, error);
+    if (error) return fail("parse the address");
+    const asio::ip::tcp::endpoint endpoint(address, static_cast<uint16_t>(port));
+    using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+    if (acceptor_.open(endpoint.protocol(), error); error) return fail("open");
+    if (acceptor_.set_option(asio::socket_base::reuse_address(true), error); error) return fail("share");
+    if (acceptor_.set_option(ReusePort(sharing == PortSharing::kShared), error); error) return fail("share");
+    if (acceptor_.bind(endpoint, error); error) return fail("bind");
+    if (acceptor_.listen(asio::socket_base::max_listen_connections, error); error) return fail("listen on");
+    port_ = acceptor_.local_endpoint().port();
+    return absl::OkStatus();
+  }
+
+  void Accept() {
+    acceptor_.async_accept([self = shared_from_this()](const boost::system::error_code& error,
+                                                       asio::ip::tcp::socket socket) {
+      if (self->group_->is_draining || error == asio::error::operation_aborted) return;
+      if (error) return self->RetryLater(error.message());
+      auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
+      const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
+      is_one_too_many ? connection->StartRefusal() : connection->Start();
+      self->Accept();
+    });
+  }
+
+  void Drain() {
+    if (std::exchange(group_->is_draining, true)) return;
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    retry_.cancel();
+    const std::vector<Connection*> connections(group_->connections.begin(), group_->connections.end());
+    for (Connection* connection : connections) connection->Drain();
+  }
+
+  int port() const { return port_; }
+  int num_connections() const { return static_cast<int>(group_->connections.size()); }
+
+ private:
+  void RetryLater(const std::string& why) {
+    LOG_WARNING("accept failed", {"port", port_}, {"why", why});
+    retry_.expires_after(kAcceptRetryAfter);
+    retry_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (!error && !self->group_->is_draining) self->Accept();
+    });
+  }
+
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  const std::shared_ptr<ConnectionGroup> group_;
+  int port_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context& io_context, const std::string& host,
+                                                               int port, PortSharing sharing,
+                                                               const HttpLimits& limits, HttpHandler* handler) {
+  auto listener = std::make_shared<Listener>(io_context, limits, handler);
+  if (absl::Status status = listener->Open(host, port, sharing); !status.ok()) return status;
+  listener->Accept();
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener)));
+}
+
+HttpServer::HttpServer(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {}
+HttpServer::~HttpServer() = default;
+int HttpServer::port() const { return listener_->port(); }
+void HttpServer::Drain() { listener_->Drain(); }
+int HttpServer::num_connections() const { return listener_->num_connections(); }
+
+}  // namespace tandem::router

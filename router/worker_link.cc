@@ -1,0 +1,119 @@
+#include "router/worker_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::router {
+
+WorkerLink::WorkerLink(std::string address, WorkerRole role, int index, proto::Identity router,
+                       WorkerChannelFactory factory, WorkerLinkListener* listener)
+    : address_(std::move(address)),
+      role_(role),
+      index_(index),
+      router_(std::move(router)),
+      factory_(std::move(factory)),
+      listener_(listener) {}
+
+void WorkerLink::Tick(absl::Duration now) {
+  retired_channel_.reset();
+  if (has_ticked_ && now - now_ > kHeartbeatInterval) {
+    heard_at_ += now - now_;  // we did not listen either
+    state_since_ += now - now_;
+  }
+  now_ = now;
+  has_ticked_ = true;
+  switch (state_) {
+    case State::kDisconnected:
+      if (now >= connect_at_) Connect();
+      return;
+    case State::kConnecting:
+      if (now - state_since_ > kHelloWaitMax) {
+        GoDown(absl::UnavailableError(absl::StrCat("no hello within ", absl::FormatDuration(kHelloWaitMax))));
+      }
+      return;
+    case State::kUp:
+      if (now - heard_at_ > kSilenceMax) {
+        GoDown(absl::UnavailableError(absl::StrCat("silent for ", absl::FormatDuration(now - heard_at_))));
+        return;
+      }
+      if (now >= heartbeat_at_) {
+        heartbeat_at_ = now + kHeartbeatInterval;
+        proto::RouterMessage message;
+        message.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
+        channel_->Send(std::move(message));
+      }
+  }
+}
+
+void WorkerLink::Connect() {
+  state_ = State::kConnecting;
+  state_since_ = now_;
+  WorkerChannel::Events events;
+  events.on_message = [this](const proto::WorkerMessage& message) { OnMessage(message); };
+  events.on_bulk_reply = [this](const proto::BulkReply& reply) {
+    heard_at_ = now_;
+    if (state_ == State::kUp) listener_->OnLinkBulkReply(*this, reply);
+  };
+  events.on_closed = [this](const absl::Status& cause) { GoDown(cause); };
+  channel_ = factory_(address_, role_, std::move(events));
+  proto::RouterMessage message;
+  *message.mutable_hello() = router_;
+  channel_->Send(std::move(message));
+}
+
+void WorkerLink::OnMessage(const proto::WorkerMessage& message) {
+  heard_at_ = now_;
+  if (state_ == State::kConnecting) {
+    if (absl::Status status = CheckHello(message); !status.ok()) return GoDown(status);
+    state_ = State::kUp;
+    state_since_ = now_;
+    backoff_ = kBackoffMin;
+    heartbeat_at_ = now_;
+    listener_->OnLinkUp(*this, message.hello());
+    return;
+  }
+  if (state_ != State::kUp || message.has_heartbeat()) return;
+  if (message.has_hello()) return GoDown(absl::InternalError("second hello on one stream"));
+  listener_->OnLinkMessage(*this, message);
+}
+
+absl::Status WorkerLink::CheckHello(const proto::WorkerMessage& message) const {
+  if (!message.has_hello()) return absl::InternalError("first message is not a hello");
+  const proto::Identity& identity = message.hello().identity();
+  if (identity.role() != WorkerRoleName(role_)) {
+    return absl::FailedPreconditionError(absl::StrCat("configured as a ", WorkerRoleName(role_),
+                                                      " worker but says it is \"", identity.role(), "\""));
+  }
+  if (identity.incarnation() == 0) return absl::FailedPreconditionError("incarnation is 0");
+  if (identity.protocol_version() != kWorkerProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("protocol version is ", identity.protocol_version(),
+                                                      ", this router speaks ", kWorkerProtocolVersion));
+  }
+  if (role_ == WorkerRole::kPrefill && message.hello().bootstrap_address().empty()) {
+    return absl::FailedPreconditionError("prefill worker names no bootstrap address");
+  }
+  return absl::OkStatus();
+}
+
+void WorkerLink::GoDown(const absl::Status& cause) {
+  if (state_ == State::kDisconnected) return;
+  const bool was_up = state_ == State::kUp;
+  state_ = State::kDisconnected;
+  state_since_ = now_;
+  retired_channel_ = std::move(channel_);
+  connect_at_ = now_ + backoff_;
+  backoff_ = std::min(2 * backoff_, kBackoffMax);
+  listener_->OnLinkDown(*this, was_up, cause);
+}
+
+void WorkerLink::Send(proto::RouterMessage message) {
+  if (is_up()) channel_->Send(std::move(message));
+}
+
+void WorkerLink::SendPart(proto::GeneratePart part) {
+  if (is_up()) channel_->SendPart(std::move(part));
+}
+
+}  // namespace tandem::router
