@@ -32,7 +32,7 @@ std::vector<std::string> ReadCorpus() {
   return corpus;
 }
 
-void Run(const std::string& input) {
+void Feed(const std::string& input) {
   // An exact copy on the heap, so that a sanitizer sees one byte too many.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
@@ -67,8 +67,8 @@ std::string Mutate(const std::string& input, const std::string& other, std::mt19
 TEST(FuzzReplay, CorpusIsNotEmpty) { EXPECT_FALSE(ReadCorpus().empty()) << TANDEM_FUZZ_CORPUS; }
 
 TEST(FuzzReplay, EveryFileOfTheCorpusPasses) {
-  Run("");
-  for (const std::string& input : ReadCorpus()) Run(input);
+  Feed("");
+  for (const std::string& input : ReadCorpus()) Feed(input);
 }
 
 TEST(FuzzReplay, FixedMutationsOfTheCorpusPass) {
@@ -76,7 +76,7 @@ TEST(FuzzReplay, FixedMutationsOfTheCorpusPass) {
   const std::vector<std::string> corpus = ReadCorpus();
   for (const std::string& input : corpus) {
     for (int i = 0; i < kNumMutationsPerFile; ++i) {
-      Run(Mutate(input, corpus[generator() % corpus.size()], &generator));
+      Feed(Mutate(input, corpus[generator() % corpus.size()], &generator));
     }
   }
 }

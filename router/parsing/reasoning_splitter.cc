@@ -1,0 +1,47 @@
+#include "router/parsing/reasoning_splitter.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace tandem::router {
+namespace {
+
+constexpr absl::string_view kReasoningOpen = "<think>";
+constexpr absl::string_view kReasoningClose = "</think>";
+
+const StopSet& CloseMarker() {
+  static const StopSet* const kSet = [] {
+    absl::StatusOr<StopSet> set = StopSet::Build({std::string(kReasoningClose)});
+    TANDEM_CHECK(set.ok(), "one short string is a valid set");
+    return new StopSet(*std::move(set));
+  }();
+  return *kSet;
+}
+
+}  // namespace
+
+ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(absl::string_view prompt) {
+  return absl::EndsWith(prompt, kReasoningOpen) ? State::kReasoning : State::kContent;
+}
+
+ReasoningSplitter::ReasoningSplitter(State start) : state_(start), marker_(CloseMarker()) {}
+
+void ReasoningSplitter::Append(absl::string_view text, ReasoningDelta* delta) {
+  if (state_ == State::kContent) {
+    absl::StrAppend(&delta->content, text);
+    return;
+  }
+  const size_t num_consumed = marker_.Append(text, &delta->reasoning);
+  if (!marker_.matched().has_value()) return;
+  state_ = State::kContent;
+  absl::StrAppend(&delta->content, text.substr(num_consumed));
+}
+
+void ReasoningSplitter::Finish(ReasoningDelta* delta) {
+  if (state_ == State::kReasoning) marker_.Finish(&delta->reasoning);
+}
+
+}  // namespace tandem::router
