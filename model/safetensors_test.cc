@@ -155,7 +155,7 @@ TEST_F(DamagedFileTest, AMutatedFileIsRefusedOrItsTensorsLieInTheFile) {
   std::mt19937 random(7);
   const std::string path = TempPath("mutated.safetensors");
   int num_accepted = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 800; ++round) {
     std::string mutated = bytes_;
     for (int i = 0, n = 1 + static_cast<int>(random() % 3); i < n; ++i) {
       mutated[random() % mutated.size()] = static_cast<char>(random() % 3 == 0 ? random() : '0' + random() % 10);
@@ -172,7 +172,7 @@ TEST_F(DamagedFileTest, AMutatedFileIsRefusedOrItsTensorsLieInTheFile) {
     }
     EXPECT_LE(total, mutated.size()) << sum;
   }
-  EXPECT_GT(num_accepted, 50) << "mutations of data bytes and of names leave a valid file";
+  EXPECT_GT(num_accepted, 25) << "mutations of data bytes and of names leave a valid file";
 }
 
 TEST(WriteSafetensorsTest, RefusesWhatItCouldNotReadBack) {

@@ -1,0 +1,109 @@
+#include "model/batch_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "kvcache/kv_layout.h"
+
+namespace tandem::model {
+
+BatchPlan::BatchPlan(const BatchLimits& limits)
+    : limits_(limits),
+      num_table_pages_(kvcache::PagesForTokens(limits.num_positions_max)),
+      tokens_(limits.num_rows_max),
+      positions_(limits.num_rows_max),
+      sequence_(limits.num_rows_max),
+      context_length_(limits.num_rows_max),
+      logits_rows_(limits.num_rows_max),
+      page_tables_(limits.num_rows_max * num_table_pages_) {
+  TANDEM_CHECK(limits.num_rows_max > 0 && limits.num_positions_max > 0, "a batch holds something");
+}
+
+absl::Status BatchPlan::CheckSegment(const Segment& segment, int index) const {
+  auto fault = [&](auto&&... what) {
+    return absl::InvalidArgumentError(absl::StrCat("segment ", index, ": ", what...));
+  };
+  if (segment.num_rows < 1) return fault("num_rows is ", segment.num_rows, ", at least 1");
+  if (segment.first_position < 0 || segment.first_position > limits_.num_positions_max - segment.num_rows) {
+    return fault(segment.num_rows, " positions from ", segment.first_position, ", the last allowed is ",
+                 limits_.num_positions_max - 1);
+  }
+  const int64_t end = segment.first_position + segment.num_rows;
+  const int num_pages = kvcache::PagesForTokens(end);
+  if (static_cast<int64_t>(segment.page_table.size()) < num_pages) {
+    return fault("page table of ", segment.page_table.size(), " pages, ", end, " positions need ", num_pages);
+  }
+  for (int page = 0; page < num_pages; ++page) {
+    if (segment.page_table[page] < 0 || segment.page_table[page] >= limits_.num_pages) {
+      return fault("page ", segment.page_table[page], " of logical page ", page, ", the pool has ", limits_.num_pages);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchPlan::Build(const RowBatch& batch) {
+  num_rows_ = num_segments_ = num_logits_rows_ = 0;
+  const int64_t num_rows = static_cast<int64_t>(batch.tokens.size());
+  if (num_rows > limits_.num_rows_max) {
+    return absl::InvalidArgumentError(absl::StrCat("batch of ", num_rows, " rows, limit ", limits_.num_rows_max));
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
+    if (batch.tokens[row] < 0 || batch.tokens[row] >= limits_.vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("row ", row, ": token ", batch.tokens[row], ", the vocabulary has ", limits_.vocab_size));
+    }
+  }
+  int next_row = 0;
+  for (size_t i = 0; i < batch.segments.size(); ++i) {
+    const Segment& segment = batch.segments[i];
+    RETURN_IF_ERROR(CheckSegment(segment, static_cast<int>(i)));
+    if (segment.row_begin != next_row || segment.num_rows > num_rows - next_row) {
+      return absl::InvalidArgumentError(absl::StrCat("segment ", i, ": rows ", segment.row_begin, " to ",
+                                                     segment.row_begin + segment.num_rows - 1, ", expected from ",
+                                                     next_row, " within ", num_rows));
+    }
+    for (int j = 0; j < segment.num_rows; ++j) {
+      const int row = next_row + j;
+      positions_[row] = static_cast<int32_t>(segment.first_position + j);
+      context_length_[row] = positions_[row] + 1;
+      sequence_[row] = static_cast<int32_t>(i);
+    }
+    const int num_pages = kvcache::PagesForTokens(segment.first_position + segment.num_rows);
+    std::copy_n(segment.page_table.begin(), num_pages, &page_tables_[i * num_table_pages_]);
+    next_row += segment.num_rows;
+  }
+  if (next_row != num_rows) {
+    return absl::InvalidArgumentError(absl::StrCat("segments cover ", next_row, " of ", num_rows, " rows"));
+  }
+  int32_t last = -1;
+  for (int32_t row : batch.logits_rows) {
+    if (row <= last || row >= num_rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("logits row ", row, " after ", last, ", must ascend and lie below ", num_rows));
+    }
+    last = row;
+  }
+  std::copy(batch.tokens.begin(), batch.tokens.end(), tokens_.begin());
+  std::copy(batch.logits_rows.begin(), batch.logits_rows.end(), logits_rows_.begin());
+  num_rows_ = static_cast<int>(num_rows);
+  num_segments_ = static_cast<int>(batch.segments.size());
+  num_logits_rows_ = static_cast<int>(batch.logits_rows.size());
+  return absl::OkStatus();
+}
+
+kernels::Vector<const int32_t> BatchPlan::logits_rows() const { return {logits_rows_.data(), {num_logits_rows_}}; }
+
+kernels::PagedRows BatchPlan::Rows(int begin, int count) const {
+  return {.page_tables = {page_tables_.data(), {num_segments_, num_table_pages_}},
+          .sequence = {sequence_.data() + begin, {count}},
+          .context_length = {context_length_.data() + begin, {count}}};
+}
+
+int32_t BatchPlan::ContextMax(int begin, int count) const {
+  const auto first = context_length_.begin() + begin;
+  return *std::max_element(first, first + count);
+}
+
+}  // namespace tandem::model

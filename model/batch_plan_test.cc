@@ -1,0 +1,108 @@
+// Proves that a batch is turned into rows as the segments say, and that each way to get a batch wrong is refused with
+// what was wrong in the message.
+#include "model/batch_plan.h"
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace tandem::model {
+namespace {
+
+class BatchPlanTest : public ::testing::Test {
+ protected:
+  BatchPlan plan_{BatchLimits{.num_rows_max = 8, .num_positions_max = 200, .num_pages = 10, .vocab_size = 100}};
+  const std::vector<int32_t> tokens_ = {1, 2, 3, 4, 5};
+  const std::vector<int32_t> table_a_ = {3, 4}, table_b_ = {9};
+  std::vector<Segment> segments_ = {{.row_begin = 0, .num_rows = 2, .first_position = 63, .page_table = table_a_},
+                                    {.row_begin = 2, .num_rows = 3, .first_position = 0, .page_table = table_b_}};
+  std::vector<int32_t> logits_rows_ = {1, 4};
+
+  void ExpectRefused(const RowBatch& batch, absl::string_view message) {
+    absl::Status status = plan_.Build(batch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(status.message(), message)) << status;
+    EXPECT_EQ(plan_.num_rows(), 0);
+  }
+};
+
+TEST_F(BatchPlanTest, GivesEachRowItsSequencePositionAndContext) {
+  ASSERT_TRUE(plan_.Build({.tokens = tokens_, .segments = segments_, .logits_rows = logits_rows_}).ok());
+  EXPECT_EQ(plan_.num_rows(), 5);
+  const kernels::PagedRows rows = plan_.AllRows();
+  const int32_t positions[] = {63, 64, 0, 1, 2}, sequences[] = {0, 0, 1, 1, 1};
+  for (int row = 0; row < 5; ++row) {
+    EXPECT_EQ(plan_.positions().data[row], positions[row]);
+    EXPECT_EQ(rows.context_length.data[row], positions[row] + 1);
+    EXPECT_EQ(rows.sequence.data[row], sequences[row]);
+    EXPECT_EQ(plan_.tokens().data[row], tokens_[row]);
+  }
+  EXPECT_EQ(rows.page_tables.shape[0], 2);
+  EXPECT_EQ(rows.page_tables.Row(0)[1], 4);
+  EXPECT_EQ(rows.page_tables.Row(1)[0], 9);
+  EXPECT_EQ(plan_.logits_rows().shape[0], 2);
+  EXPECT_EQ(plan_.ContextMax(0, 5), 65);
+  EXPECT_EQ(plan_.ContextMax(2, 3), 3);
+  EXPECT_EQ(plan_.Rows(1, 2).context_length.data[1], 1);
+}
+
+TEST_F(BatchPlanTest, TakesAnEmptyBatchAndForgetsTheOneBefore) {
+  ASSERT_TRUE(plan_.Build({.tokens = tokens_, .segments = segments_, .logits_rows = logits_rows_}).ok());
+  ASSERT_TRUE(plan_.Build({}).ok());
+  EXPECT_EQ(plan_.num_rows(), 0);
+  EXPECT_EQ(plan_.logits_rows().shape[0], 0);
+}
+
+TEST_F(BatchPlanTest, RefusesTooManyRows) {
+  const std::vector<int32_t> tokens(9, 1);
+  ExpectRefused({.tokens = tokens}, "batch of 9 rows, limit 8");
+}
+
+TEST_F(BatchPlanTest, RefusesTokensOutsideTheVocabulary) {
+  for (int32_t token : {-1, 100}) {
+    std::vector<int32_t> tokens = tokens_;
+    tokens[3] = token;
+    ExpectRefused({.tokens = tokens, .segments = segments_}, "row 3: token ");
+  }
+}
+
+TEST_F(BatchPlanTest, RefusesSegmentsThatDoNotCoverTheRowsInOrder) {
+  const std::vector<Segment> good = segments_;
+  segments_[1].row_begin = 3;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segment 1: rows 3 to 5, expected from 2 within 5");
+  segments_ = {good[0]};
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segments cover 2 of 5 rows");
+  segments_ = good;
+  segments_[1].num_rows = 4;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segment 1: rows 2 to 5, expected from 2 within 5");
+  segments_[1].num_rows = 0;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segment 1: num_rows is 0, at least 1");
+  segments_ = {good[1], good[0]};
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segment 0: rows 2 to 4, expected from 0");
+}
+
+TEST_F(BatchPlanTest, RefusesPositionsAndPagesOutOfRange) {
+  const std::vector<Segment> good = segments_;
+  segments_[0].first_position = 199;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "segment 0: 2 positions from 199, the last allowed is 199");
+  segments_[0].first_position = INT64_MAX;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "the last allowed is 199");
+  segments_[0].first_position = -1;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "2 positions from -1");
+  segments_[0].first_position = 127;
+  ExpectRefused({.tokens = tokens_, .segments = segments_}, "page table of 2 pages, 129 positions need 3");
+  for (int32_t page : {-1, 10}) {
+    const std::vector<int32_t> table = {3, page};
+    segments_ = good;
+    segments_[0].page_table = table;
+    ExpectRefused({.tokens = tokens_, .segments = segments_}, "of logical page 1, the pool has 10");
+  }
+}
+
+TEST_F(BatchPlanTest, RefusesLogitsRowsThatDoNotAscendOrAreNotThere) {
+  for (const std::vector<int32_t>& rows : {std::vector<int32_t>{4, 1}, {1, 1}, {5}, {-1}}) {
+    ExpectRefused({.tokens = tokens_, .segments = segments_, .logits_rows = rows}, "must ascend and lie below 5");
+  }
+}
+
+}  // namespace
+}  // namespace tandem::model

@@ -1,0 +1,90 @@
+// DeepSeek-V3.2 on the kernels of this build: rows of tokens against a paged KV pool, in and out.
+//
+// Owns weights and workspace, not the pool. One thread at a time. All memory is taken at construction. A row's logits
+// and KV bytes depend on its token, its position and its context alone, in bits (docs/architecture.md, Numerics).
+// Tested by deepseek_model_test.cc (properties on v32-micro) and deepseek_model_golden_test.cc (the NumPy reference).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kvcache/kv_layout.h"
+#include "model/batch_plan.h"
+#include "model/checkpoint.h"
+#include "model/decoder_layer.h"
+#include "model/model_executor.h"
+#include "model/tensor_tap.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace tandem::model {
+
+struct DeepseekModelOptions {
+  int num_rows_max = 512;            // rows of one batch
+  int64_t num_positions_max = 4096;  // longest context of one sequence
+  bool with_mtp = false;             // loads the MTP layer, which then has KV pages, too
+  TensorTap tap;
+};
+
+class DeepseekModel final : public ModelExecutor {
+ public:
+  // pool: layout.pool_bytes() bytes that outlive the model; layout.num_layers must be the checkpoint's
+  // num_hidden_layers, plus one with_mtp. INVALID_ARGUMENT where sizes do not fit or a tensor is missing.
+  static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(std::shared_ptr<const Checkpoint> checkpoint,
+                                                               const kvcache::KvLayout& layout,
+                                                               absl::Span<uint8_t> pool,
+                                                               const DeepseekModelOptions& options);
+
+  // INVALID_ARGUMENT, before a byte of the pool is written, for a batch that BatchPlan::Build refuses or logits of
+  // another size than [logits_rows, vocab_size].
+  absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                       absl::Span<float> logits) override;
+  // Forward that also gives what the MTP layer reads: hidden [num_rows, hidden_size], every row's hidden state after
+  // the final norm.
+  absl::Status ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden);
+
+  // The MTP layer over rows (position i, token i + 1, hidden state of position i): batch.tokens holds the NEXT tokens,
+  // batch.segments the rows' own positions. Writes the MTP layer's KV and, of the logits rows, logits (for token
+  // i + 2) and out_hidden [logits_rows, hidden_size], after shared_head.norm: what the next draft step takes as its
+  // hidden. FAILED_PRECONDITION without_mtp.
+  absl::Status RunMtp(const RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
+                      absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                      absl::Span<kernels::Bf16> out_hidden);
+
+  int vocab_size() const override { return config_.vocab_size; }
+  int num_layers() const override { return config_.num_hidden_layers + (weights_->mtp.has_value() ? 1 : 0); }
+  int hidden_size() const { return config_.hidden_size; }
+  // NaN index logits met so far: not zero means damaged weights or KV.
+  int64_t num_nan_index_logits() const { return num_nan_index_logits_; }
+
+ private:
+  DeepseekModel(std::unique_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+                const DeepseekModelOptions& options);
+
+  absl::Status BuildPlan(const RowBatch& batch, absl::Span<float> logits);
+  absl::Status RunLayer(int layer, const LayerWeights& weights, ResidualState state,
+                        absl::FunctionRef<void(int layer)> layer_done);
+  // The final norm over all rows, into hidden [num_rows, hidden_size].
+  absl::Status NormAllRows(const kernels::Vector<const kernels::Bf16>& norm, absl::Span<kernels::Bf16> hidden);
+  // The final norm over the rows whose logits are wanted, and the head: normed [logits_rows, hidden_size].
+  absl::Status RunHead(const kernels::Vector<const kernels::Bf16>& norm,
+                       const kernels::Matrix<const kernels::Bf16>& head, const kernels::Matrix<kernels::Bf16>& normed,
+                       absl::Span<float> logits);
+
+  const std::unique_ptr<const ModelWeights> weights_;
+  const ModelConfig& config_;
+  const kvcache::KvLayout layout_;
+  const absl::Span<uint8_t> pool_;
+  const TensorTap tap_;
+  BatchPlan plan_;
+  Workspace workspace_;
+  std::vector<float> rope_table_;
+  const float softmax_scale_;
+  int64_t num_nan_index_logits_ = 0;
+};
+
+}  // namespace tandem::model

@@ -1,0 +1,60 @@
+// What the functions of one layer share: the batch, the pool's pages of this layer, the workspace.
+#pragma once
+
+#include "kernels/ops.h"
+#include "model/batch_plan.h"
+#include "model/model_config.h"
+#include "model/tensor_tap.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace tandem::model {
+
+struct LayerRun {
+  const ModelConfig& config;
+  const BatchPlan& plan;
+  Workspace& workspace;
+  kernels::Matrix<const float> rope_table;  // [positions, 64]
+  float softmax_scale = 0;
+  int layer = 0;                          // its id, num_hidden_layers for the MTP layer
+  kernels::Matrix<uint8_t> latent_pages;  // [num_pages, 41984]
+  kernels::Matrix<uint8_t> index_pages;   // [num_pages, 8448]
+  const TensorTap& tap;
+
+  int num_rows() const { return plan.num_rows(); }
+};
+
+// Rows as linears read them: BF16, and quantised for those whose weights are FP8.
+struct Activation {
+  kernels::Matrix<const kernels::Bf16> x;
+  QuantizedRows quantized;
+};
+
+// Quantises x into `buffer` (the first rows of it).
+inline absl::StatusOr<Activation> Quantize(const ModelConfig& config, const kernels::Matrix<const kernels::Bf16>& x,
+                                           const QuantizedRows& buffer) {
+  Activation activation{x, buffer.First(x.shape[0])};
+  absl::Status status = kernels::Quant128(
+      {.x = x, .scale_format = config.scale_format, .q = activation.quantized.q, .scale = activation.quantized.scale});
+  if (!status.ok()) return status;
+  return activation;
+}
+
+inline absl::Status RunLinear(const LinearWeight& weight, const Activation& in,
+                              const kernels::Matrix<kernels::Bf16>& out) {
+  if (!weight.is_fp8()) return kernels::Bf16Linear({.x = in.x, .weight = weight.bf16, .y = out});
+  return kernels::Fp8Linear({.x = in.quantized.q, .x_scale = in.quantized.scale, .weight = weight.fp8, .y = out});
+}
+
+// o_proj and down_proj: summed in the fixed segments that tensor-parallel ranks would own (Numerics 6).
+inline absl::Status RunRowParallelLinear(const LinearWeight& weight, const Activation& in,
+                                         const kernels::Matrix<kernels::Bf16>& out) {
+  const int segments = kernels::RowParallelSegments(weight.in_dim());
+  if (!weight.is_fp8()) {
+    return kernels::Bf16Linear({.x = in.x, .weight = weight.bf16, .k_segments = segments, .y = out});
+  }
+  return kernels::Fp8Linear(
+      {.x = in.quantized.q, .x_scale = in.quantized.scale, .weight = weight.fp8, .k_segments = segments, .y = out});
+}
+
+}  // namespace tandem::model

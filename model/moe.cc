@@ -1,0 +1,94 @@
+// Routed experts: rows are sorted by expert, each expert runs its rows, and each row's results are summed in ascending
+// expert id, the shared expert last (Numerics 6). A row's bits do not depend on which rows share its experts.
+#include "base/status_macros.h"
+#include "model/mlp.h"
+
+namespace tandem::model {
+namespace {
+
+using kernels::Bf16;
+using kernels::Matrix;
+using kernels::Vector;
+
+// One projection of all experts. Pair p reads row pair_rows[p] of `in`, or row p where pair_rows is null.
+absl::Status RunExpertLinear(const ExpertWeights& weights, const Activation& in, const Vector<const int32_t>& pair_rows,
+                             const Vector<const int32_t>& group_offsets, int k_segments, const Matrix<Bf16>& gathered,
+                             const Matrix<Bf16>& out) {
+  if (weights.is_fp8()) {
+    return kernels::Fp8GroupedLinear({.x = in.quantized.q,
+                                      .x_scale = in.quantized.scale,
+                                      .x_rows = pair_rows,
+                                      .group_offsets = group_offsets,
+                                      .weights = weights.fp8,
+                                      .k_segments = k_segments,
+                                      .y = out});
+  }
+  Matrix<const Bf16> pairs = in.x;
+  if (!pair_rows.is_null()) {
+    RETURN_IF_ERROR(kernels::GatherRows({.table = in.x, .rows = pair_rows, .out = gathered}));
+    pairs = gathered;
+  }
+  for (size_t expert = 0; expert < weights.bf16.size(); ++expert) {
+    const int64_t begin = group_offsets.data[expert], count = group_offsets.data[expert + 1] - begin;
+    RETURN_IF_ERROR(kernels::Bf16Linear({.x = pairs.Slice(begin, count),
+                                         .weight = weights.bf16[expert],
+                                         .k_segments = k_segments,
+                                         .y = out.Slice(begin, count)}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunExperts(const LayerRun& run, const MoeWeights& weights, const Activation& in,
+                        const Vector<const int32_t>& pair_rows, const Vector<const int32_t>& group_offsets,
+                        const Matrix<Bf16>& out) {
+  const int64_t pairs = pair_rows.shape[0], width = run.config.moe_intermediate_size;
+  const Workspace::MlpBuffers buffers = run.workspace.Mlp(pairs, width);
+  const Matrix<Bf16> gathered = weights.gate_proj.is_fp8() ? Matrix<Bf16>() : run.workspace.pair_in.Slice(0, pairs);
+  RETURN_IF_ERROR(RunExpertLinear(weights.gate_proj, in, pair_rows, group_offsets, 1, gathered, buffers.gate));
+  RETURN_IF_ERROR(RunExpertLinear(weights.up_proj, in, pair_rows, group_offsets, 1, gathered, buffers.up));
+  RETURN_IF_ERROR(kernels::SwiGlu({.gate = buffers.gate, .up = buffers.up, .y = buffers.gate}));
+  ASSIGN_OR_RETURN(const Activation product, Quantize(run.config, buffers.gate, buffers.product_q));
+  return RunExpertLinear(weights.down_proj, product, {}, group_offsets, kernels::RowParallelSegments(width), {}, out);
+}
+
+}  // namespace
+
+absl::Status RunMoe(const LayerRun& run, const MoeWeights& weights, const Activation& in, const Matrix<Bf16>& out) {
+  const ModelConfig& c = run.config;
+  Workspace& ws = run.workspace;
+  const int64_t rows = in.x.shape[0], pairs = rows * c.num_experts_per_tok;
+  const Matrix<float> logits = ws.router_logits.Slice(0, rows);
+  const Matrix<int32_t> expert_ids = ws.expert_ids.Slice(0, rows);
+  const Matrix<float> expert_weights = ws.expert_weights.Slice(0, rows);
+  RETURN_IF_ERROR(kernels::Bf16LinearF32({.x = in.x, .weight = weights.gate, .y = logits}));
+  RETURN_IF_ERROR(kernels::MoeRouter({.logits = logits,
+                                      .bias = weights.e_score_correction_bias,
+                                      .n_group = c.n_group,
+                                      .topk_group = c.topk_group,
+                                      .norm_topk_prob = c.norm_topk_prob,
+                                      .routed_scaling_factor = c.routed_scaling_factor,
+                                      .expert_ids = expert_ids,
+                                      .weights = expert_weights}));
+  ShowStage(run.tap, run.layer, "router_ids", expert_ids);
+  ShowStage(run.tap, run.layer, "router_weights", expert_weights);
+
+  const Vector<int32_t> pair_rows = ws.pair_rows.Slice(0, pairs);
+  const Matrix<int32_t> row_pairs = ws.row_pairs.Slice(0, rows);
+  RETURN_IF_ERROR(kernels::MoeGroupRows(
+      {.expert_ids = expert_ids, .group_offsets = ws.group_offsets, .pair_rows = pair_rows, .row_pairs = row_pairs}));
+  const Matrix<Bf16> expert_out = ws.expert_out.Slice(0, pairs);
+  RETURN_IF_ERROR(RunExperts(run, weights, in, pair_rows, ws.group_offsets, expert_out));
+  Matrix<const Bf16> shared_out;
+  if (weights.shared_experts.has_value()) {
+    const Matrix<Bf16> shared = ws.shared_out.Slice(0, rows);
+    RETURN_IF_ERROR(RunMlp(run, *weights.shared_experts, in, shared));
+    shared_out = shared;
+  }
+  return kernels::MoeCombine({.expert_out = expert_out,
+                              .row_pairs = row_pairs,
+                              .weights = expert_weights,
+                              .shared_out = shared_out,
+                              .y = out});
+}
+
+}  // namespace tandem::model
