@@ -18,7 +18,10 @@ namespace {
 
 constexpr int kTileRows = 32;
 constexpr int kTileOut = 32;
-static_assert(kQuantGroup % kTileOut == 0, "a tile of outputs lies within one row of weight scales");
+constexpr int kFewRows = 8;
+constexpr int kTileOutOfFewRows = 8;
+static_assert(kQuantGroup % kTileOut == 0 && kQuantGroup % kTileOutOfFewRows == 0,
+              "a tile of outputs lies within one row of weight scales");
 
 // Rows of quantised activations, picked by index where x_rows is given.
 struct QuantizedRows {
@@ -92,8 +95,10 @@ void Multiply(const QuantizedRows& x, const Fp8Weight& weight, int k_segments, c
   const int64_t out_dim = weight.weight.shape[0];
   for (int64_t row = begin; row < end; row += kTileRows) {
     const int num_rows = static_cast<int>(std::min<int64_t>(kTileRows, end - row));
-    for (int64_t out = 0; out < out_dim; out += kTileOut) {
-      multiplier.Run(row, num_rows, out, static_cast<int>(std::min<int64_t>(kTileOut, out_dim - out)));
+    // With few rows the weights are read once from memory: few of them at a time make streams that it can prefetch.
+    const int tile_out = num_rows < kFewRows ? kTileOutOfFewRows : kTileOut;
+    for (int64_t out = 0; out < out_dim; out += tile_out) {
+      multiplier.Run(row, num_rows, out, static_cast<int>(std::min<int64_t>(tile_out, out_dim - out)));
     }
   }
 }
