@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tools.reference import dtypes, ops, records
+from tools.reference import sampling as draws
 from tools.reference.safetensors_io import bf16, e4m3, f32, i32, u8
 
 ONE_ROUNDING = "FP32 sums in any order move the value by far less than half a BF16 step: at most the next code"
@@ -420,6 +421,58 @@ def moe_combine(random):
     return Op(cases, {"y_f32": relative(1e-6, 2e-6), "y": bf16_ulp(2e-6, ONE_ROUNDING + "; sums cancel near zero")}, {})
 
 
+def _bits32(values):
+    """Unsigned 32-bit words as I32 tensors of the same bits."""
+    return i32(np.asarray(values, np.uint64).astype(np.uint32).view(np.int32))
+
+
+def _low_high(values):
+    return _bits32([[v & 0xFFFFFFFF, v >> 32] for v in values])
+
+
+def sampling(random):
+    seeds = [0, 1, 2**32, 2**64 - 1, 0x0123456789ABCDEF] + [int(v) for v in random.integers(0, 2**63, 11)]
+    positions = [0, 1, 63, 64, 2**31, 2**32 + 5] + [int(v) for v in random.integers(0, 163840, 10)]
+    choices = [0, 1, 7, 0] * 4
+    tokens = [0, 1, 129279] + random.integers(0, 129280, 13).tolist()
+    counters = random.integers(0, 2**32, (16, 4), dtype=np.uint64)
+    noise = [float(draws.gumbel(*a)) for a in zip(seeds, choices, positions, np.array(tokens))]
+
+    vocab, rows = 64, 48
+    logits = f32(random.normal(0, 3, (rows, vocab))).values()
+    logits[1, 40] = logits[1].max()  # a tie at temperature 0
+    logits[2, ::2] = -np.inf
+    logits[3, 5] = np.nan
+    temperature = f32(random.choice([0.3, 0.7, 1.0, 1.5], rows)).values()
+    temperature[:4] = [0, 0, 1, 0]
+    top_k = random.choice([0, 0, 1, 5, 40], rows)
+    top_p = f32(random.choice([1.0, 1.0, 0.2, 0.8, 0.95], rows)).values()
+    row_seeds = [seeds[i % 16] for i in range(rows)]
+    row_positions = [positions[(i * 5) % 16] for i in range(rows)]
+    row_choices = [choices[i % 16] for i in range(rows)]
+    drawn = [draws.sample(*a) for a in zip(logits, temperature, top_k, top_p, row_seeds, row_choices, row_positions)]
+    for row, (t, k, p) in enumerate(zip(temperature, top_k, top_p)):
+        if t > 0:
+            assert draws.kept_set(np.nan_to_num(logits[row], nan=-np.inf), t, k, p)[2] > 1e-6, "top_p cuts at a tie"
+    token, logprob, gap = zip(*drawn)
+    cases = {
+        "philox": {"seed": _low_high(seeds), "counter": _bits32(counters),
+                   "words": _bits32([draws.philox4x32(s, c) for s, c in zip(seeds, counters)])},
+        "noise": {"seed": _low_high(seeds), "choice": i32(choices), "position": _low_high(positions),
+                  "token_id": i32(tokens), "value": f32(noise)},
+        "draw": {"logits": f32(logits), "temperature": f32(temperature), "top_k": i32(top_k), "top_p": f32(top_p),
+                 "seed": _low_high(row_seeds), "choice": i32(row_choices), "position": _low_high(row_positions),
+                 "token": i32(token), "logprob": f32(logprob), "gap": f32(gap)},
+    }  # fmt: skip
+    return Op(
+        cases,
+        {"words": exact(), "value": relative(2e-7, 1e-9, "two logarithms in double, stored as FP32"),
+         "token": {"metric": "exact", "why": "rows with gap below 1e-6 and above 0 do not occur"},
+         "logprob": relative(1e-5, 2e-6, "a mass in fixed point and FP32 storage")},
+        {},
+    )  # fmt: skip
+
+
 OPS = {
     "e4m3": e4m3_codes,
     "rmsnorm": rmsnorm,
@@ -441,4 +494,5 @@ OPS = {
     "swiglu": swiglu,
     "moe_router": moe_router,
     "moe_combine": moe_combine,
+    "sampling": sampling,
 }
