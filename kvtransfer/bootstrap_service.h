@@ -19,15 +19,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/host_port.h"
 #include "kvtransfer/link_liveness.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
 
 struct BootstrapOptions {
-  std::string listen_address = "0.0.0.0:8998";  // port 0: any free one
-  proto::HelloReply
-      hello;  // identity (role "prefill"), fingerprint, host id, pages; ranks where all peers get the same
+  base::HostPort listen{.host = "0.0.0.0", .port = 8998};  // port 0: any free one
+  // Identity (role "prefill"), fingerprint, host id, pages; ranks where all decode workers get the same.
+  proto::HelloReply hello;
   // Where set, gives the lane ends for one decode worker, after the handshake's checks have passed. Its error refuses
   // the peer. Called on a gRPC thread; must not block for long.
   std::function<absl::StatusOr<std::vector<proto::SourceRank>>(const proto::HelloRequest&)> offer_lanes;
@@ -50,7 +51,7 @@ using BootstrapEvent = std::variant<TargetUp, TargetDown, TargetMessage>;
 
 class BootstrapService final {
  public:
-  // Listens and serves. UNAVAILABLE where the address cannot be listened on; INVALID_ARGUMENT where it is malformed.
+  // Listens and serves. UNAVAILABLE where the address cannot be listened on.
   // `vitals` is called on the service's heartbeat thread. `clock` outlives the service.
   static absl::StatusOr<std::unique_ptr<BootstrapService>> Start(BootstrapOptions options, const base::Clock& clock,
                                                                  std::function<EngineVitals()> vitals,
@@ -68,8 +69,8 @@ class BootstrapService final {
 
  private:
   class Core;
-  explicit BootstrapService(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;
+  explicit BootstrapService(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace tandem::kvtransfer

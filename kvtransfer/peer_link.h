@@ -77,7 +77,7 @@ class PeerLink final {
 
  private:
   class Core;
-  std::shared_ptr<Core> core_;
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace tandem::kvtransfer
