@@ -167,9 +167,11 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
     {
       absl::MutexLock lock(&mutex_);
       if (!IsCurrentLocked(*stream)) return;
-      const absl::Duration now = clock_.Now();
-      stream->liveness->Heard(now);
-      if (message.has_heartbeat()) stream->liveness->HeardHeartbeat(now, message.heartbeat());
+      if (!is_new) {  // the first message is the session's beginning
+        const absl::Duration now = clock_.Now();
+        stream->liveness->Heard(now);
+        if (message.has_heartbeat()) stream->liveness->HeardHeartbeat(now, message.heartbeat());
+      }
     }
     if (sender != stream->target_incarnation) return;  // of no session: cannot be answered
     if (!message.has_heartbeat()) {
