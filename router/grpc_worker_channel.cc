@@ -70,7 +70,13 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
     if (outgoing_.size() == 1) this->StartWrite(&outgoing_.front());
   }
 
-  void Close() { context_.TryCancel(); }
+  // Ends the call; OnDone() follows.
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_) {
+    context_.TryCancel();
+    absl::MutexLock lock(&mutex_);
+    is_closing_ = true;
+    if (std::exchange(is_read_paused_, false)) this->StartRead(&incoming_);  // fails, and gives up the hold
+  }
 
  private:
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -97,11 +103,8 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
     });
     absl::MutexLock lock(&mutex_);
     ++num_unread_;
-    if (num_unread_ < kUnreadMax) {
-      this->StartRead(&incoming_);
-    } else {
-      is_read_paused_ = true;
-    }
+    is_read_paused_ = num_unread_ >= kUnreadMax && !is_closing_;
+    if (!is_read_paused_) this->StartRead(&incoming_);
   }
 
   // On the owner's thread. The hold stands while a read is paused, for only a failed read gives it up.
@@ -128,7 +131,8 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
   std::deque<Request> outgoing_ ABSL_GUARDED_BY(mutex_);  // front() is being written; bounded by the requests in flight
   int num_unread_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_read_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;  // by us
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;   // no write is started any more
 };
 
 using LiveStream = Stream<proto::RouterMessage, proto::WorkerMessage>;

@@ -96,6 +96,11 @@ absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens
   return choice;
 }
 
+int CountUsablePairs(const ClusterView& view) {
+  const absl::StatusOr<PairChoice> choice = PickPair(view, 0, 0);
+  return choice.ok() ? choice->num_candidates : 0;
+}
+
 absl::Status CheckReady(const ClusterView& view) { return PickPair(view, 0, 0).status(); }
 
 std::string PairChoice::Explain(const ClusterView& view) const {

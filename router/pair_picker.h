@@ -33,6 +33,8 @@ int64_t LoadOf(const WorkerView& worker);
 // INVALID_ARGUMENT where every usable pair is too small for the request. O(prefills x decodes).
 absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn);
 
+int CountUsablePairs(const ClusterView& view);
+
 // OK as soon as PickPair() could answer for a small request.
 absl::Status CheckReady(const ClusterView& view);
 

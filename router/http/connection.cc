@@ -56,6 +56,7 @@ class ConnectionExchange final : public Exchange {
   }
 
   const HttpRequest& request() const override { return state_->request; }
+  std::string TakeBody() override { return std::exchange(state_->request.body, {}); }
   void SetObserver(std::function<void(ExchangeEvent)> observer) override { state_->observer = std::move(observer); }
   void Respond(HttpResponse response) override {
     state_->answer.Respond(std::move(response));

@@ -25,6 +25,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
+  // Takes the body out of request(), so that it does not live as long as the answer.
+  virtual std::string TakeBody() = 0;
   // Called on the shard's thread, never from inside a call of this class.
   virtual void SetObserver(std::function<void(ExchangeEvent)> observer) = 0;
 

@@ -1,0 +1,65 @@
+#include "router/metrics.h"
+
+namespace tandem::router {
+namespace {
+
+constexpr int kStatuses[] = {200, 400, 404, 413, 429, 499, 500, 503, 504};
+constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", "other"};
+
+}  // namespace
+
+RouterMetrics::RouterMetrics()
+    : metrics_("router"),
+      requests_in_flight(metrics_.AddGauge("tandem_router_requests_in_flight",
+                                           "Chat requests admitted and not yet released by their workers.")),
+      connections(metrics_.AddGauge("tandem_router_connections", "Open client connections.")),
+      prompt_tokens(metrics_.AddCounter("tandem_prompt_tokens_total", "Prompt tokens of admitted requests.")),
+      generation_tokens(metrics_.AddCounter("tandem_generation_tokens_total", "Generated tokens accepted.")),
+      empty_answers(metrics_.AddCounter("tandem_router_empty_answers_total",
+                                        "Answers that ended well without a character of content.")),
+      unconfirmed_releases(metrics_.AddCounter(
+          "tandem_router_unconfirmed_releases_total",
+          "Requests given up without their worker's confirmation that it holds nothing of them.")),
+      slow_readers(metrics_.AddCounter("tandem_router_slow_readers_total",
+                                       "Times a stream waited for its client to read.")),
+      time_to_first_token(metrics_.AddHistogram("tandem_time_to_first_token_seconds",
+                                                "From a request's last byte to its first token at the router.",
+                                                base::LatencyBuckets())),
+      inter_token_latency(metrics_.AddHistogram(
+          "tandem_inter_token_latency_seconds",
+          "Between tokens of one sequence at the router; tokens that came together share their gap.",
+          base::LatencyBuckets())),
+      e2e_request_latency(metrics_.AddHistogram("tandem_e2e_request_latency_seconds",
+                                                "From a request's last byte to the end of its answer.",
+                                                base::LatencyBuckets())),
+      preparation_time(metrics_.AddHistogram("tandem_router_preparation_seconds",
+                                             "Parsing, encoding and tokenising a request.", base::LatencyBuckets())),
+      prefill_workers_up(metrics_.AddGauge("tandem_router_workers_up", "Connected workers, counted by every shard.",
+                                           {{"worker_role", "prefill"}})),
+      decode_workers_up(metrics_.AddGauge("tandem_router_workers_up", "Connected workers, counted by every shard.",
+                                          {{"worker_role", "decode"}})),
+      usable_pairs(metrics_.AddGauge("tandem_router_usable_pairs",
+                                     "Pairs of workers that can take a request, counted by every shard.")) {
+  for (int status : kStatuses) {
+    chat_requests_[status] = &metrics_.AddCounter(
+        "tandem_router_requests_total", "Chat requests by the HTTP status of their end.",
+        {{"code", std::to_string(status)}});
+  }
+  for (const char* reason : kCancelReasons) {
+    cancels_[reason] = &metrics_.AddCounter("tandem_router_cancels_total",
+                                            "Requests cancelled on their decode worker, by reason.",
+                                            {{"reason", reason}});
+  }
+}
+
+void RouterMetrics::CountChatRequest(int http_status) {
+  const auto it = chat_requests_.find(http_status);
+  (it == chat_requests_.end() ? chat_requests_.at(500) : it->second)->Increment();
+}
+
+void RouterMetrics::CountCancel(const std::string& reason) {
+  const auto it = cancels_.find(reason);
+  (it == cancels_.end() ? cancels_.at("other") : it->second)->Increment();
+}
+
+}  // namespace tandem::router

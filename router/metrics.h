@@ -1,0 +1,51 @@
+// Every metric of the router, with its help text in metrics.cc. Counters never fall; gauges are zero at rest.
+// Tested by metrics_test.cc.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/metrics.h"
+
+namespace tandem::router {
+
+// Shared by all shards; every method may be called from any thread.
+class RouterMetrics final {
+ public:
+  RouterMetrics();
+  RouterMetrics(const RouterMetrics&) = delete;
+  RouterMetrics& operator=(const RouterMetrics&) = delete;
+
+  // By the HTTP status it was answered with; in-band errors count as the status they would have had, clients that left
+  // as 499.
+  void CountChatRequest(int http_status);
+  // reason: one of the few words that RequestState gives, e.g. "client left".
+  void CountCancel(const std::string& reason);
+  std::string Expose() const { return metrics_.Expose(); }
+
+ private:
+  base::Metrics metrics_;
+
+ public:
+  prometheus::Gauge& requests_in_flight;
+  prometheus::Gauge& connections;
+  prometheus::Counter& prompt_tokens;
+  prometheus::Counter& generation_tokens;
+  prometheus::Counter& empty_answers;
+  prometheus::Counter& unconfirmed_releases;
+  prometheus::Counter& slow_readers;
+  prometheus::Histogram& time_to_first_token;
+  prometheus::Histogram& inter_token_latency;
+  prometheus::Histogram& e2e_request_latency;
+  prometheus::Histogram& preparation_time;
+  prometheus::Gauge& prefill_workers_up;
+  prometheus::Gauge& decode_workers_up;
+  prometheus::Gauge& usable_pairs;
+
+ private:
+  std::map<int, prometheus::Counter*> chat_requests_;  // by HTTP status
+  std::map<std::string, prometheus::Counter*> cancels_;
+};
+
+}  // namespace tandem::router

@@ -1,0 +1,49 @@
+// The exposition text: names, labels, and that unknown words end in the class meant for them.
+#include "router/metrics.h"
+
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace tandem::router {
+namespace {
+
+TEST(RouterMetricsTest, EverySeriesIsOursAndCarriesTheRole) {
+  RouterMetrics metrics;
+  metrics.time_to_first_token.Observe(0.1);
+  std::istringstream lines(metrics.Expose());
+  int num_series = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    ++num_series;
+    EXPECT_TRUE(absl::StartsWith(line, "tandem_")) << line;
+    EXPECT_TRUE(absl::StrContains(line, "role=\"router\"")) << line;
+  }
+  EXPECT_GT(num_series, 20);
+}
+
+TEST(RouterMetricsTest, RequestsAreCountedByStatus) {
+  RouterMetrics metrics;
+  metrics.CountChatRequest(200);
+  metrics.CountChatRequest(499);
+  metrics.CountChatRequest(418);
+  const std::string text = metrics.Expose();
+  EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"200\"} 1")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"499\"} 1")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"500\"} 1")) << text;
+}
+
+TEST(RouterMetricsTest, CancelsAreCountedByReason) {
+  RouterMetrics metrics;
+  metrics.CountCancel("client left");
+  metrics.CountCancel("breach of the token stream");
+  const std::string text = metrics.Expose();
+  EXPECT_TRUE(absl::StrContains(text, "reason=\"client left\"} 1")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "reason=\"other\"} 1")) << text;
+}
+
+}  // namespace
+}  // namespace tandem::router

@@ -1,0 +1,79 @@
+// The path of a chat request through the router, top to bottom. Read request_pipeline.cc from the end.
+//
+// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick the pair, generate,
+// then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says, until nobody holds
+// anything of the request. Decisions live in the parts that it calls; this file only orders them.
+// Tested by router_integration_test.cc over real sockets and gRPC.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "router/admission.h"
+#include "router/chat_preparation.h"
+#include "router/cluster.h"
+#include "router/http/exchange.h"
+#include "router/metrics.h"
+
+namespace boost::asio {
+class io_context;
+class thread_pool;
+}  // namespace boost::asio
+
+namespace tandem::router {
+
+struct PipelineSettings {
+  absl::Duration request_time_max = absl::Hours(4);       // from the whole request to the end of its answer
+  absl::Duration keepalive_interval = absl::Seconds(30);  // of a stream without news; zero = none
+  size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
+  size_t inline_body_bytes_max = size_t{32} << 10;        // larger bodies are prepared on the thread pool
+};
+
+// For /statusz.
+struct RequestView {
+  std::string id;
+  std::string pair;  // "" until it is picked
+  int64_t num_prompt_tokens = 0;
+  int64_t num_generated = 0;
+  absl::Duration age;
+};
+
+class RequestPipeline final {
+ public:
+  struct Parts {  // all outlive the pipeline
+    boost::asio::io_context* io_context = nullptr;
+    boost::asio::thread_pool* thread_pool = nullptr;  // shared by the shards
+    const base::Clock* clock = nullptr;
+    const ChatContext* context = nullptr;
+    Cluster* cluster = nullptr;
+    Admission* admission = nullptr;
+    RouterMetrics* metrics = nullptr;
+  };
+
+  RequestPipeline(const Parts& parts, const PipelineSettings& settings);
+  ~RequestPipeline();  // after the io_context has stopped
+  RequestPipeline(const RequestPipeline&) = delete;
+  RequestPipeline& operator=(const RequestPipeline&) = delete;
+
+  // All on the shard's thread.
+  // POST /v1/chat/completions.
+  void ServeChat(std::shared_ptr<Exchange> exchange);
+  // Fails every answer under way and cancels its request: a drain has run out of time.
+  void GiveUpAll(const absl::Status& cause);
+  std::vector<RequestView> Requests() const;
+
+ private:
+  class Run;  // one request under way
+  friend class Run;
+  const Parts parts_;
+  const PipelineSettings settings_;
+  std::vector<Run*> runs_;
+  uint64_t turn_ = 0;  // rotates among equal pairs
+};
+
+}  // namespace tandem::router

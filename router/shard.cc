@@ -1,0 +1,211 @@
+#include "router/shard.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "prometheus/gauge.h"
+#include "router/admission.h"
+#include "router/cluster.h"
+#include "router/grpc_worker_channel.h"
+#include "router/pair_picker.h"
+#include "router/routes.h"
+
+namespace tandem::router {
+namespace asio = boost::asio;
+
+namespace {
+
+// Hands work to the loop from other threads for as long as there is a loop.
+class LoopPoster final {
+ public:
+  explicit LoopPoster(asio::io_context* io_context) : io_context_(io_context) {}
+  void Post(std::function<void()> work) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (io_context_ != nullptr) asio::post(*io_context_, std::move(work));
+  }
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    io_context_ = nullptr;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  asio::io_context* io_context_ ABSL_GUARDED_BY(mutex_);
+};
+
+Cluster::Options ClusterOptions(const Shard::Options& options) {
+  Cluster::Options cluster;
+  cluster.prefill_workers = options.prefill_workers;
+  cluster.decode_workers = options.decode_workers;
+  cluster.identity.set_instance(options.instance);
+  cluster.identity.set_group(options.instance);
+  cluster.identity.set_role("router");
+  cluster.identity.set_incarnation(base::RandomId());
+  cluster.identity.set_protocol_version(kWorkerProtocolVersion);
+  return cluster;
+}
+
+ModelCard CardOf(const ChatContext& context) {
+  return {context.served_model_name, absl::ToUnixSeconds(base::RealClock().WallTime()), context.context_length};
+}
+
+int CountUp(const auto& workers) {
+  int count = 0;
+  for (const WorkerView& worker : workers) count += worker.is_up ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+// Everything of a shard that lives on its thread.
+class Shard::Loop final {
+ public:
+  Loop(const Options& options, const Shared& shared)
+      : clock_(base::RealClock()),
+        shared_(shared),
+        io_context_(std::make_unique<asio::io_context>(1)),
+        poster_(std::make_shared<LoopPoster>(io_context_.get())),
+        tick_(std::in_place, *io_context_),
+        admission_(options.requests_max),
+        cluster_(ClusterOptions(options),
+                 MakeGrpcWorkerChannelFactory([poster = poster_](std::function<void()> work) {
+                   poster->Post(std::move(work));
+                 })),
+        pipeline_({.io_context = io_context_.get(),
+                   .thread_pool = shared.thread_pool,
+                   .clock = &clock_,
+                   .context = shared.context,
+                   .cluster = &cluster_,
+                   .admission = &admission_,
+                   .metrics = shared.metrics},
+                  options.pipeline),
+        routes_({.pipeline = &pipeline_, .cluster = &cluster_, .metrics = shared.metrics}, options.instance,
+                CardOf(*shared.context)) {}
+
+  ~Loop() {
+    if (thread_.joinable()) {
+      if (!has_drained_) Drain(absl::ZeroDuration());
+      poster_->Close();
+      io_context_->stop();
+      thread_.join();
+    }
+    // What still waits in the io_context refers to the members below, and these hold timers and sockets of it.
+    tick_.reset();
+    server_.reset();
+    io_context_.reset();
+  }
+
+  absl::Status Listen(const Options& options) {
+    auto server = HttpServer::Listen(*io_context_, options.host, options.port, options.port_sharing, options.http,
+                                     &routes_);
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    return absl::OkStatus();
+  }
+
+  void Run() {
+    thread_ = std::thread([this] {
+      Tick();
+      io_context_->run();
+    });
+  }
+
+  void Drain(absl::Duration grace) {
+    const absl::Duration deadline = clock_.Now() + grace;
+    absl::Notification done;
+    asio::post(*io_context_, [&] {
+      routes_.SetDraining();
+      server_->Drain();
+      drain_deadline_ = deadline;
+      drained_ = &done;
+    });
+    done.WaitForNotification();
+    has_drained_ = true;
+  }
+
+  int port() const { return server_->port(); }
+
+ private:
+  void Tick() {
+    cluster_.Tick(clock_.Now());
+    UpdateGauges();
+    if (drained_ != nullptr) TickDrain();
+    tick_->expires_after(absl::ToChronoNanoseconds(WorkerLink::kTickInterval));
+    tick_->async_wait([this](const boost::system::error_code& error) {
+      if (!error) Tick();
+    });
+  }
+
+  void TickDrain() {
+    if (clock_.Now() >= drain_deadline_ && !std::exchange(has_given_up_, true)) {
+      pipeline_.GiveUpAll(absl::UnavailableError("router is shutting down"));
+    }
+    if (!pipeline_.Requests().empty() || server_->num_connections() > 0) {
+      if (clock_.Now() < drain_deadline_ + RequestState::kReleaseWaitMax + absl::Seconds(1)) return;
+      LOG_WARNING("drain ended with requests unreleased", {"requests", pipeline_.Requests().size()},
+                  {"connections", server_->num_connections()});
+    }
+    std::exchange(drained_, nullptr)->Notify();
+  }
+
+  // Gauges are sums over the shards: each adds what has changed since its last word.
+  void UpdateGauges() {
+    const ClusterView& view = cluster_.view();
+    const Gauges now = {CountUp(view.prefills), CountUp(view.decodes), CountUsablePairs(view),
+                        server_->num_connections()};
+    shared_.metrics->prefill_workers_up.Increment(now.prefills - gauges_.prefills);
+    shared_.metrics->decode_workers_up.Increment(now.decodes - gauges_.decodes);
+    shared_.metrics->usable_pairs.Increment(now.pairs - gauges_.pairs);
+    shared_.metrics->connections.Increment(now.connections - gauges_.connections);
+    gauges_ = now;
+  }
+
+  struct Gauges {
+    int prefills = 0;
+    int decodes = 0;
+    int pairs = 0;
+    int connections = 0;
+  };
+
+  const base::Clock& clock_;
+  const Shared shared_;
+  std::unique_ptr<asio::io_context> io_context_;
+  const std::shared_ptr<LoopPoster> poster_;
+  std::optional<asio::steady_timer> tick_;
+  Admission admission_;
+  Cluster cluster_;
+  RequestPipeline pipeline_;
+  Routes routes_;
+  std::unique_ptr<HttpServer> server_;
+  std::thread thread_;
+  Gauges gauges_;
+  absl::Duration drain_deadline_ = absl::InfiniteDuration();
+  absl::Notification* drained_ = nullptr;
+  bool has_given_up_ = false;
+  bool has_drained_ = false;  // read and written by the owner's thread
+};
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Start(const Options& options, const Shared& shared) {
+  auto loop = std::make_unique<Loop>(options, shared);
+  if (absl::Status status = loop->Listen(options); !status.ok()) return status;
+  loop->Run();
+  return std::unique_ptr<Shard>(new Shard(std::move(loop)));
+}
+
+Shard::Shard(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Shard::~Shard() = default;
+int Shard::port() const { return loop_->port(); }
+void Shard::Drain(absl::Duration grace) { loop_->Drain(grace); }
+
+}  // namespace tandem::router

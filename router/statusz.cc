@@ -1,0 +1,66 @@
+#include "router/statusz.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "router/pair_picker.h"
+
+namespace tandem::router {
+namespace {
+
+constexpr size_t kRequestsShownMax = 100;
+
+std::string StateOf(const WorkerView& worker) {
+  if (!worker.is_up) return absl::StrCat("down: ", worker.detail);
+  return worker.is_draining ? "draining" : "up";
+}
+
+void AppendWorker(std::string& out, const char* role, const WorkerView& worker) {
+  absl::StrAppendFormat(&out, "  %-8s %-24s %-20s %016x  in_flight=%d running=%u waiting=%u pages=%u/%u  %s\n", role,
+                        worker.address, worker.instance, worker.incarnation, worker.requests_in_flight,
+                        worker.load.running_sequences, worker.load.waiting_requests, worker.load.kv_pages_free,
+                        worker.load.kv_pages_total, StateOf(worker));
+}
+
+void AppendPairs(std::string& out, const ClusterView& view) {
+  for (const DecodeView& decode : view.decodes) {
+    for (const PrefillView& prefill : view.prefills) {
+      const auto peer = decode.peers.find(prefill.bootstrap_address);
+      std::string state = "not reported";
+      if (peer != decode.peers.end()) {
+        state = peer->second.is_usable
+                    ? absl::StrFormat("usable over %s, %.1f MB/s", peer->second.lane,
+                                      peer->second.lane_bytes_per_second / 1e6)
+                    : absl::StrCat("not usable: ", peer->second.detail);
+      }
+      absl::StrAppendFormat(&out, "  %-24s with %-24s %s\n", prefill.address, decode.address, state);
+    }
+  }
+}
+
+}  // namespace
+
+std::string StatuszText(const std::string& instance, const ClusterView& view,
+                        const std::vector<RequestView>& requests) {
+  const absl::Status ready = CheckReady(view);
+  std::string out = absl::StrCat("router ", instance, ": ", ready.ok() ? "ready" : std::string(ready.message()),
+                                 "\n\nworkers\n");
+  for (const PrefillView& prefill : view.prefills) AppendWorker(out, "prefill", prefill);
+  for (const DecodeView& decode : view.decodes) AppendWorker(out, "decode", decode);
+  out += "\npairs (prefill with decode)\n";
+  AppendPairs(out, view);
+  absl::StrAppend(&out, "\nrequests in flight: ", requests.size(), "\n");
+  for (size_t i = 0; i < std::min(requests.size(), kRequestsShownMax); ++i) {
+    const RequestView& request = requests[i];
+    absl::StrAppendFormat(&out, "  %s age=%s prompt=%d generated=%d  %s\n", request.id,
+                          absl::FormatDuration(request.age), request.num_prompt_tokens, request.num_generated,
+                          request.pair.empty() ? "in preparation" : request.pair);
+  }
+  if (requests.size() > kRequestsShownMax) {
+    absl::StrAppend(&out, "  ... and ", requests.size() - kRequestsShownMax, " more\n");
+  }
+  return out;
+}
+
+}  // namespace tandem::router
