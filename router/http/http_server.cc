@@ -95,6 +95,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context&
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener)));
 }
 
+absl::Status CheckPortIsFree(const std::string& host, int port) {
+  asio::io_context io_context;
+  return HttpServer::Listen(io_context, host, port, PortSharing::kExclusive, HttpLimits(), nullptr).status();
+}
+
 HttpServer::HttpServer(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {}
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const { return listener_->port(); }

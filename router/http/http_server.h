@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "router/http/exchange.h"
 #include "router/http/http_limits.h"
@@ -32,6 +33,9 @@ class HttpHandler {
 };
 
 enum class PortSharing { kExclusive, kShared };
+
+// UNAVAILABLE where somebody listens there already. For those who go on to share the port among themselves.
+absl::Status CheckPortIsFree(const std::string& host, int port);
 
 class HttpServer final {
  public:

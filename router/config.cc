@@ -1,0 +1,83 @@
+#include "router/config.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+
+namespace tandem::router {
+namespace {
+
+absl::Status CheckAddresses(const std::vector<std::string>& addresses, const char* name,
+                            std::set<std::string>* seen) {
+  for (const std::string& address : addresses) {
+    const absl::StatusOr<base::HostPort> parsed = base::ParseHostPort(address);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", std::string(parsed.status().message())));
+    }
+    if (base::IsWildcard(parsed->host)) {
+      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", address, " cannot be connected to"));
+    }
+    if (!seen->insert(parsed->ToString()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", address, " is named twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
+  schema.String("cluster.model_path", &config->model_path,
+                "Checkpoint folder in Hugging Face layout; the router reads its tokenizer and configuration.");
+  schema.Int64("cluster.context_length", &config->context_length, {.unit = "tokens", .min = 0, .max = 1 << 24},
+               "Prompt and answer of one request together; 0 takes the checkpoint's max_position_embeddings.");
+  schema.String("process.served_model_name", &config->served_model_name,
+                "Name of the model in requests and answers; empty takes the last part of model_path.");
+  schema.String("process.instance", &config->instance,
+                "Stable name of this router to its workers; empty takes host name and port.");
+  schema.String("process.host", &config->host, "Address to listen on; 0.0.0.0 or :: for all.");
+  schema.Int("process.port", &config->port, {.unit = "", .min = 0, .max = 65535},
+             "HTTP port; 0 takes a free one and logs it.");
+  schema.Int("process.num_shards", &config->num_shards, {.unit = "threads", .min = 1, .max = 256},
+             "Shards, one thread each: a listener, connections to all workers, and the requests that came in there.");
+  schema.StringList("process.prefill_workers", &config->prefill_workers,
+                    "host:port of the gRPC service of every prefill worker.");
+  schema.StringList("process.decode_workers", &config->decode_workers,
+                    "host:port of the gRPC service of every decode worker.");
+  schema.Int("process.max_inflight_requests", &config->requests_max, {.unit = "requests", .min = 1, .max = 1 << 20},
+             "Requests admitted at one time, over all shards; further ones get 429 with Retry-After.");
+  schema.Duration("process.request_timeout", &config->request_time_max, absl::Seconds(1), absl::Hours(24 * 7),
+                  "From a whole request to the end of its answer; then the request is cancelled and fails with 504.");
+  schema.Duration("process.drain_grace", &config->drain_grace, absl::ZeroDuration(), absl::Hours(24),
+                  "After SIGTERM, for requests under way; those still running then fail with 503.");
+  schema.Duration("process.sse_keepalive_interval", &config->keepalive_interval, absl::ZeroDuration(), absl::Hours(24),
+                  "Silence after which a stream gets a comment that keeps proxies from cutting it; 0 for never.");
+  schema.Int64("process.stream_unsent_bytes_max", &config->unsent_bytes_max,
+               {.unit = "bytes", .min = 1024, .max = int64_t{1} << 30},
+               "Answer bytes a slow client may leave unread in the router; beyond it tokens wait as ids.");
+  schema.Int64("process.http.body_bytes_max", &config->body_bytes_max,
+               {.unit = "bytes", .min = 1024, .max = int64_t{1} << 32}, "Largest request body; more gets 413.");
+  schema.Int("process.http.connections_max", &config->connections_max,
+             {.unit = "connections", .min = 1, .max = 1 << 20},
+             "Client connections of one shard; further ones get 503 and are closed.");
+  schema.Duration("process.http.idle_timeout", &config->idle_max, absl::Milliseconds(100), absl::Hours(24),
+                  "A connection between two requests.");
+  schema.Duration("process.http.header_timeout", &config->header_time_max, absl::Milliseconds(100), absl::Hours(1),
+                  "From the first byte of a request to the end of its headers; then 408.");
+  schema.Duration("process.http.body_stall_timeout", &config->body_stall_max, absl::Milliseconds(100), absl::Hours(1),
+                  "Between two pieces of a request body; then 408.");
+  schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100),
+                  absl::Hours(1), "A client that takes no byte of its answer; then it counts as having left.");
+}
+
+absl::Status CheckRouterConfig(const RouterConfig& config) {
+  if (config.model_path.empty()) return absl::InvalidArgumentError("cluster.model_path is empty, must name a folder");
+  std::set<std::string> seen;
+  if (absl::Status status = CheckAddresses(config.prefill_workers, "prefill_workers", &seen); !status.ok()) {
+    return status;
+  }
+  return CheckAddresses(config.decode_workers, "decode_workers", &seen);
+}
+
+}  // namespace tandem::router

@@ -1,0 +1,46 @@
+// The router's settings: docs/configuration.md is made from DefineRouterConfig(). Tested by config_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/config.h"
+
+namespace tandem::router {
+
+struct RouterConfig {
+  // cluster:
+  std::string model_path;
+  int64_t context_length = 0;  // 0 = the checkpoint's
+
+  // process:
+  std::string served_model_name;  // "" = the last part of model_path
+  std::string instance;           // "" = host name and port
+  std::string host = "127.0.0.1";
+  int port = 8000;
+  int num_shards = 1;
+  std::vector<std::string> prefill_workers;
+  std::vector<std::string> decode_workers;
+  int requests_max = 4096;
+  absl::Duration request_time_max = absl::Hours(4);
+  absl::Duration drain_grace = absl::Seconds(30);
+  absl::Duration keepalive_interval = absl::Seconds(30);
+  int64_t unsent_bytes_max = int64_t{256} << 10;
+  int64_t body_bytes_max = int64_t{64} << 20;
+  int connections_max = 16384;
+  absl::Duration idle_max = absl::Seconds(75);
+  absl::Duration header_time_max = absl::Seconds(10);
+  absl::Duration body_stall_max = absl::Seconds(30);
+  absl::Duration write_stall_max = absl::Seconds(30);
+};
+
+// The schema writes into *config, which outlives it.
+void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config);
+
+// What a schema cannot say: model_path is given, worker addresses are addresses, none twice.
+absl::Status CheckRouterConfig(const RouterConfig& config);
+
+}  // namespace tandem::router

@@ -1,0 +1,132 @@
+// The router's process: settings, checkpoint, shards, then the wait for SIGTERM and the drain.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/shutdown.h"
+#include "base/status_macros.h"
+#include "boost/asio/thread_pool.hpp"
+#include "router/chat_preparation.h"
+#include "router/config.h"
+#include "router/metrics.h"
+#include "router/shard.h"
+
+namespace tandem::router {
+namespace {
+
+constexpr int kPreparationThreads = 1;  // large bodies only; a second core is the workers' on a small machine
+
+std::string DefaultInstance(int port) {
+  char host[256] = "router";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", port);
+}
+
+std::string DefaultModelName(absl::string_view model_path) {
+  while (absl::ConsumeSuffix(&model_path, "/")) {
+  }
+  return std::string(model_path.substr(model_path.rfind('/') + 1));
+}
+
+absl::StatusOr<ChatContext> MakeContext(const RouterConfig& config, const Tokenizer* tokenizer) {
+  ChatContext context;
+  context.tokenizer = tokenizer;
+  ASSIGN_OR_RETURN(context.facts, LoadCheckpointFacts(config.model_path));
+  context.served_model_name =
+      config.served_model_name.empty() ? DefaultModelName(config.model_path) : config.served_model_name;
+  context.context_length = config.context_length == 0 ? context.facts.context_length : config.context_length;
+  if (context.context_length > context.facts.context_length) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.context_length is ", context.context_length,
+                                                   ", the checkpoint's max_position_embeddings is ",
+                                                   context.facts.context_length));
+  }
+  if (tokenizer->num_ids() > context.facts.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat("tokenizer.json has ids up to ", tokenizer->num_ids() - 1,
+                                                   ", config.json has vocab_size ", context.facts.vocab_size));
+  }
+  return context;
+}
+
+Shard::Options ShardOptions(const RouterConfig& config) {
+  Shard::Options options;
+  options.host = config.host;
+  options.port = config.port;
+  options.port_sharing = config.num_shards > 1 ? PortSharing::kShared : PortSharing::kExclusive;
+  options.prefill_workers = config.prefill_workers;
+  options.decode_workers = config.decode_workers;
+  options.requests_max = (config.requests_max + config.num_shards - 1) / config.num_shards;
+  options.http.body_bytes_max = static_cast<size_t>(config.body_bytes_max);
+  options.http.connections_max = config.connections_max;
+  options.http.idle_max = config.idle_max;
+  options.http.header_time_max = config.header_time_max;
+  options.http.body_stall_max = config.body_stall_max;
+  options.http.write_stall_max = config.write_stall_max;
+  options.pipeline.request_time_max = config.request_time_max;
+  options.pipeline.keepalive_interval = config.keepalive_interval;
+  options.pipeline.unsent_bytes_max = static_cast<size_t>(config.unsent_bytes_max);
+  return options;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Shard>>> StartShards(const RouterConfig& config,
+                                                                const Shard::Shared& shared) {
+  Shard::Options options = ShardOptions(config);
+  if (options.port_sharing == PortSharing::kShared && options.port != 0) {
+    RETURN_IF_ERROR(CheckPortIsFree(options.host, options.port));
+  }
+  std::vector<std::unique_ptr<Shard>> shards;
+  for (int i = 0; i < config.num_shards; ++i) {
+    const std::string instance = config.instance.empty() ? DefaultInstance(options.port) : config.instance;
+    options.instance = config.num_shards == 1 ? instance : absl::StrCat(instance, "/", i);
+    ASSIGN_OR_RETURN(std::unique_ptr<Shard> shard, Shard::Start(options, shared));
+    options.port = shard->port();  // where it was 0, the next shards join this one
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
+  RETURN_IF_ERROR(CheckRouterConfig(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer,
+                   Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
+  ASSIGN_OR_RETURN(const ChatContext context, MakeContext(config, tokenizer.get()));
+  RouterMetrics metrics;
+  boost::asio::thread_pool thread_pool(kPreparationThreads);
+  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
+                   StartShards(config, {.context = &context, .metrics = &metrics, .thread_pool = &thread_pool}));
+  LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
+           {"model", context.served_model_name}, {"context_length", context.context_length},
+           {"prefill_workers", config.prefill_workers.size()}, {"decode_workers", config.decode_workers.size()});
+  shutdown.Wait();
+  LOG_INFO("router drains", {"grace", config.drain_grace});
+  std::vector<std::thread> drains;
+  for (const auto& shard : shards) drains.emplace_back([&] { shard->Drain(config.drain_grace); });
+  for (std::thread& drain : drains) drain.join();
+  LOG_INFO("router ends");
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace tandem::router
+
+int main(int argc, char** argv) {
+  tandem::base::ShutdownSignal shutdown;
+  tandem::base::SetLogContext("role=router");
+  tandem::router::RouterConfig config;
+  tandem::base::ConfigSchema schema("router");
+  tandem::router::DefineRouterConfig(schema, &config);
+  const absl::StatusOr<tandem::base::ConfigArgs> args = tandem::base::LoadConfig(schema, argc, argv);
+  if (args.ok() && args->should_exit) return 0;
+  const absl::Status status = args.ok() ? tandem::router::Run(config, shutdown) : args.status();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "router: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
