@@ -4,7 +4,7 @@
 // Rules that hold for all ops:
 // - The caller gives outputs and workspace; an op allocates nothing, keeps nothing and starts no thread.
 // - Shapes, strides and ids are checked before the first write. INVALID_ARGUMENT names op, argument, value and limit;
-//   after an error outputs are untouched.
+//   after an error outputs are untouched. Values are not checked: NaN travels to the outputs of its own row.
 // - Row i of an output depends on row i of the inputs (and on the weights and cached bytes that it names) alone: the
 //   number of rows, their order and the pages' ids change no bit. Deterministic: yes, for every op, on every CPU.
 // - Zero rows are legal and do nothing. Inputs and outputs may not overlap unless the op says so.
@@ -93,7 +93,8 @@ double YarnSoftmaxScaleFactor(double factor, double mscale_all_dim);
 
 struct BuildRopeTableArgs {
   YarnParams yarn;
-  Matrix<float> table;  // [num_positions, 64]: row p holds cos of pair 0..31, then sin of pair 0..31
+  // [num_positions, 64], at most 2^22 positions: row p holds cos of pair 0..31, then sin of pair 0..31.
+  Matrix<float> table;
 };
 // The angle of (p, i) is the FP32 product p * f_i, its cosine and sine are rounded once from double. Once per process.
 absl::Status BuildRopeTable(const BuildRopeTableArgs& args);
@@ -238,7 +239,7 @@ struct IndexWeightsArgs {
 absl::Status IndexWeights(const IndexWeightsArgs& args);
 
 struct IndexLogitsArgs {
-  Cube<const E4m3> q;           // [num_rows, num_heads, 128]
+  Cube<const E4m3> q;           // [num_rows, num_heads, 128], at most 128 heads
   Matrix<const float> weights;  // [num_rows, num_heads], from IndexWeights
   PagedRows rows;
   Matrix<const uint8_t> index_pages;  // [num_pages, 8448], one layer
@@ -263,7 +264,7 @@ absl::Status TopK(const TopKArgs& args);
 // ---- Attention ------------------------------------------------------------------------------------------------------
 
 struct MlaAbsorbQueryArgs {
-  Cube<const Bf16> q_nope;  // [num_rows, num_heads, nope_dim]
+  Cube<const Bf16> q_nope;  // [num_rows, num_heads, nope_dim], nope_dim a multiple of 16
   Cube<const Bf16> w_uk;    // [num_heads, nope_dim, 512]
   Cube<Bf16> q_latent;      // [num_rows, num_heads, 512]
 };
@@ -296,7 +297,7 @@ absl::Status MlaUnabsorbOutput(const MlaUnabsorbOutputArgs& args);
 // ---- MLP and experts ------------------------------------------------------------------------------------------------
 
 struct SwiGluArgs {
-  Matrix<const Bf16> gate;  // [num_rows, dim]
+  Matrix<const Bf16> gate;  // [num_rows, dim], dim a multiple of 16
   Matrix<const Bf16> up;    // [num_rows, dim]
   Matrix<Bf16> y;           // [num_rows, dim]; may be gate or up itself
 };
@@ -304,7 +305,7 @@ struct SwiGluArgs {
 absl::Status SwiGlu(const SwiGluArgs& args);
 
 struct MoeRouterArgs {
-  Matrix<const float> logits;  // [num_rows, num_experts]: FP32 gate
+  Matrix<const float> logits;  // [num_rows, num_experts]: FP32 gate, at most 1024 experts
   Vector<const float> bias;    // [num_experts] e_score_correction_bias; null where the checkpoint has none
   int n_group = 1;             // divides num_experts
   int topk_group = 1;          // in [1, n_group]
@@ -328,7 +329,7 @@ struct MoeGroupRowsArgs {
 absl::Status MoeGroupRows(const MoeGroupRowsArgs& args);
 
 struct MoeCombineArgs {
-  Matrix<const Bf16> expert_out;    // [num_pairs, dim]
+  Matrix<const Bf16> expert_out;    // [num_pairs, dim], dim a multiple of 16
   Matrix<const int32_t> row_pairs;  // [num_rows, top_k], in ascending expert id
   Matrix<const float> weights;      // [num_rows, top_k]
   Matrix<const Bf16> shared_out;    // [num_rows, dim]; null where there is no shared expert
