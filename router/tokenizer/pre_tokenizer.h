@@ -1,7 +1,8 @@
 // Cuts text into the pieces that are merged one by one: the `pre_tokenizer` of tokenizer.json.
 //
-// The steps are applied one after the other, each to every piece that the steps before have left.
-// Tested by pre_tokenizer_test.cc.
+// The steps are applied one after the other, each to every piece that the steps before have left. DeepSeek's own steps
+// are recognised and run by deepseek_splitter.h; others run on PCRE2 and its version of Unicode. Tested by
+// pre_tokenizer_test.cc.
 #pragma once
 
 #include <string>
@@ -29,7 +30,8 @@ class PreTokenizer {
   absl::Status Split(absl::string_view text, std::vector<absl::string_view>* pieces) const;
 
  private:
-  std::vector<SplitPattern> patterns_;
+  bool is_deepseek_ = false;
+  std::vector<SplitPattern> patterns_;  // empty if is_deepseek_
 };
 
 }  // namespace tandem::router

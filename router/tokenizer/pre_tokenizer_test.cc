@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "router/tokenizer/small_tokenizer.h"
+#include "router/tokenizer/deepseek_splitter.h"
 
 namespace tandem::router {
 namespace {
@@ -24,7 +24,9 @@ Pieces Split(const std::vector<SplitStep>& steps, absl::string_view text) {
 }
 
 Pieces SplitAsDeepseek(absl::string_view text) {
-  return Split({{kDeepseekPatterns[0]}, {kDeepseekPatterns[1]}, {kDeepseekPatterns[2]}}, text);
+  return Split(
+      {{std::string(kDeepseekPatterns[0])}, {std::string(kDeepseekPatterns[1])}, {std::string(kDeepseekPatterns[2])}},
+      text);
 }
 
 TEST(PreTokenizerTest, TextWithoutStepsIsOnePiece) {

@@ -54,13 +54,6 @@ json::array MakeAddedTokens(const SmallVocabulary& vocabulary, int num_ids) {
 
 }  // namespace
 
-const char* const kDeepseekPatterns[3] = {
-    "\\p{N}{1,3}",
-    "[一-龥぀-ゟ゠-ヿ]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
-    " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-};
-
 std::string SmallTokenizerJson(const SmallVocabulary& vocabulary) {
   json::array steps;
   for (const std::string& pattern : vocabulary.patterns) {

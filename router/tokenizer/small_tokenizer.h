@@ -1,18 +1,17 @@
 // For tests: a tokenizer.json of DeepSeek's structure with a vocabulary of a few lines.
 #pragma once
 
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "router/tokenizer/added_token_finder.h"
+#include "router/tokenizer/deepseek_splitter.h"
 #include "router/tokenizer/tokenizer.h"
 
 namespace tandem::router {
-
-// The three patterns of DeepSeek's pre-tokenizer.
-extern const char* const kDeepseekPatterns[3];
 
 struct SmallVocabulary {
   // Pairs of byte strings by rank; both halves are single bytes or made by an earlier pair. Bytes have the ids 3 to
@@ -33,7 +32,7 @@ struct SmallVocabulary {
       {0, "<think>", false, false},
       {0, "</think>", false, false},
   };
-  std::vector<std::string> patterns = {kDeepseekPatterns[0], kDeepseekPatterns[1], kDeepseekPatterns[2]};
+  std::vector<std::string> patterns{std::begin(kDeepseekPatterns), std::end(kDeepseekPatterns)};
   bool has_merges_as_arrays = false;
 };
 
