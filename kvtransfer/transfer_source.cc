@@ -36,7 +36,7 @@ absl::Status ValidateStart(const StartRequest& start, uint32_t num_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("start promised ", num_tokens, " prompt tokens and brought ", start.prompt_tokens.size()));
   }
-  if (start.num_prefix_tokens_held % kvcache::kPageTokens != 0 ||
+  if (start.num_prefix_tokens_held < 0 || start.num_prefix_tokens_held % kvcache::kPageTokens != 0 ||
       start.num_prefix_tokens_held > static_cast<int64_t>(num_tokens)) {
     return absl::InvalidArgumentError(absl::StrCat("held prefix of ", start.num_prefix_tokens_held,
                                                    " tokens is not whole pages of a prompt of ", num_tokens));
