@@ -205,7 +205,7 @@ TEST_P(LaneConformanceTest, OutlivesItsSource) {
   lane_->Close();
 }
 
-INSTANTIATE_TEST_SUITE_P(AllKinds, LaneConformanceTest, testing::Values("loopback", "fault"),
+INSTANTIATE_TEST_SUITE_P(AllKinds, LaneConformanceTest, testing::Values("loopback", "fault", "ucx_shm", "ucx_am"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

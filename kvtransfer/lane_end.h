@@ -12,7 +12,7 @@ inline constexpr char kLoopbackKind[] = "loopback";
 
 struct LaneEnd {
   std::string kind;
-  std::string worker_address;  // UCX worker address
+  std::string worker_address;  // ucx_shm: UCX worker address; ucx_am: host:port of its listener
   uint64_t pool_address = 0;   // base of the KV pool in the source's address space
   uint64_t pool_bytes = 0;
   std::string remote_key;  // packed rkey of the pool; empty for lanes that do not read memory remotely

@@ -11,7 +11,11 @@
 #include "base/clock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/fault_lane.h"
+#include "kvtransfer/lane_end.h"
 #include "kvtransfer/loopback_lane.h"
+#include "kvtransfer/ucx_am_lane.h"
+#include "kvtransfer/ucx_shm_lane.h"
+#include "kvtransfer/ucx_source.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -46,6 +50,31 @@ class FaultRig final : public LaneRig {
   LoopbackRig inner_;
 };
 
+class UcxRig final : public LaneRig {
+ public:
+  UcxRig(std::string_view kind, size_t pool_bytes) : kind_(kind) {
+    auto started = UcxSource::Start({.pool_bytes = pool_bytes,
+                                     .offers_shm = kind == kUcxShmKind,
+                                     .offers_am = kind == kUcxAmKind,
+                                     .is_epoch_readable = IsRigEpochReadable});
+    TANDEM_CHECK(started.ok(), started.status().ToString());
+    source_ = *std::move(started);
+  }
+  std::span<std::byte> source() override { return source_->pool(); }
+  std::unique_ptr<FetchLane> Open(std::span<std::byte> target) override {
+    const LaneEnd& end = source_->lane_ends().at(0);
+    auto lane = kind_ == kUcxShmKind ? OpenUcxShmLane(end, target) : OpenUcxAmLane(end, target, kRigIncarnation);
+    TANDEM_CHECK(lane.ok(), lane.status().ToString());
+    return *std::move(lane);
+  }
+  void StopSource() override { source_->Stop(); }
+  bool HasAnsweringSource() const override { return kind_ == kUcxAmKind; }
+
+ private:
+  const std::string kind_;
+  std::unique_ptr<UcxSource> source_;
+};
+
 }  // namespace
 
 bool IsRigEpochReadable(const FetchOrigin& origin) {
@@ -55,6 +84,7 @@ bool IsRigEpochReadable(const FetchOrigin& origin) {
 std::unique_ptr<LaneRig> MakeLaneRig(std::string_view kind, size_t pool_bytes) {
   if (kind == "loopback") return std::make_unique<LoopbackRig>(pool_bytes);
   if (kind == "fault") return std::make_unique<FaultRig>(pool_bytes);
+  if (kind == kUcxShmKind || kind == kUcxAmKind) return std::make_unique<UcxRig>(kind, pool_bytes);
   TANDEM_CHECK(false, absl::StrCat("no rig for lanes of kind ", std::string(kind)));
 }
 

@@ -1,0 +1,148 @@
+#include "kvtransfer/ucx_handles.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+
+namespace tandem::kvtransfer {
+namespace {
+
+using Setting = std::pair<const char*, std::string>;
+
+// Why each: KEEPALIVE_INTERVAL: liveness is the control stream's business, with tighter bounds. ALLOC_PRIO: the pool
+// lies in a segment that others can map, or nowhere. *_SEG_SIZE: a piece and its headers travel as one fragment;
+// the default of 8 KiB costs two thirds of the rate. RNDV_THRESH: rendezvous over TCP is emulated and slow.
+// CONN_NB: a connection to a host that does not answer may not hold the lane's thread.
+std::vector<Setting> SettingsOf(UcxTransport transport, const std::string& net_devices) {
+  if (transport == UcxTransport::kSharedMemory) {
+    return {{"TLS", "posix"}, {"KEEPALIVE_INTERVAL", "inf"}, {"ALLOC_PRIO", "md:posix"}};
+  }
+  return {{"TLS", "tcp"},   {"KEEPALIVE_INTERVAL", "inf"}, {"NET_DEVICES", net_devices}, {"RNDV_THRESH", "inf"},
+          {"CONN_NB", "y"}, {"TX_SEG_SIZE", "264K"},       {"RX_SEG_SIZE", "264K"}};
+}
+
+}  // namespace
+
+absl::Status FromUcx(ucs_status_t status, std::string_view what) {
+  const std::string message = absl::StrCat(std::string(what), ": ", ucs_status_string(status));
+  switch (status) {
+    case UCS_OK:
+      return absl::OkStatus();
+    case UCS_ERR_CANCELED:
+      return absl::CancelledError(message);
+    case UCS_ERR_NO_MEMORY:
+      return absl::ResourceExhaustedError(message);
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_NOT_CONNECTED:
+    case UCS_ERR_REJECTED:
+    case UCS_ERR_TIMED_OUT:
+    case UCS_ERR_SHMEM_SEGMENT:
+      return absl::UnavailableError(message);
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::StatusOr<UcpContext> MakeUcpContext(UcxTransport transport, const std::string& net_devices) {
+  ucp_config_t* config = nullptr;
+  RETURN_IF_ERROR(FromUcx(ucp_config_read(nullptr, nullptr, &config), "ucx configuration"));
+  const absl::Cleanup release = [config] { ucp_config_release(config); };
+  for (const auto& [name, value] : SettingsOf(transport, net_devices)) {
+    RETURN_IF_ERROR(FromUcx(ucp_config_modify(config, name, value.c_str()), absl::StrCat("ucx setting ", name)));
+  }
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_WAKEUP | (transport == UcxTransport::kTcp ? UCP_FEATURE_AM : UCP_FEATURE_RMA);
+  ucp_context_h context = nullptr;
+  RETURN_IF_ERROR(FromUcx(ucp_init(&params, config, &context), transport == UcxTransport::kTcp
+                                                                   ? absl::StrCat("ucx over tcp, devices ", net_devices)
+                                                                   : std::string("ucx over posix shared memory")));
+  return UcpContext(context);
+}
+
+absl::StatusOr<UcpWorker> MakeUcpWorker(ucp_context_h context) {
+  ucp_worker_params_t params = {};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  ucp_worker_h worker = nullptr;
+  RETURN_IF_ERROR(FromUcx(ucp_worker_create(context, &params, &worker), "ucx worker"));
+  return UcpWorker(worker);
+}
+
+absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker) {
+  ucp_address_t* address = nullptr;
+  size_t num_bytes = 0;
+  RETURN_IF_ERROR(FromUcx(ucp_worker_get_address(worker, &address, &num_bytes), "ucx worker address"));
+  std::string copy(reinterpret_cast<const char*>(address), num_bytes);
+  ucp_worker_release_address(worker, address);
+  return copy;
+}
+
+absl::Status AwaitRequest(ucp_worker_h worker, ucs_status_ptr_t request, absl::Duration limit, std::string_view what) {
+  if (UCS_PTR_IS_ERR(request)) return FromUcx(UCS_PTR_STATUS(request), what);
+  if (request == nullptr) return absl::OkStatus();
+  const absl::Duration deadline = base::RealClock().Now() + limit;
+  ucs_status_t status = UCS_INPROGRESS;
+  while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
+    if (ucp_worker_progress(worker) > 0) continue;
+    if (base::RealClock().Now() > deadline) {
+      ucp_request_cancel(worker, request);
+      ucp_request_free(request);
+      return absl::DeadlineExceededError(
+          absl::StrCat(std::string(what), ": not done in ", absl::FormatDuration(limit)));
+    }
+  }
+  ucp_request_free(request);
+  return FromUcx(status, what);
+}
+
+UcxWaiter::UcxWaiter() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  TANDEM_CHECK(event_fd_ >= 0, absl::StrCat("eventfd: ", std::strerror(errno)));
+}
+
+UcxWaiter::~UcxWaiter() { close(event_fd_); }
+
+void UcxWaiter::Wake() {
+  const uint64_t one = 1;
+  // EAGAIN: the counter is full, so the waiter is awake already.
+  TANDEM_CHECK(write(event_fd_, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN,
+               absl::StrCat("eventfd: ", std::strerror(errno)));
+}
+
+absl::Status UcxWaiter::Wait(ucp_worker_h first, ucp_worker_h second, absl::Duration limit) {
+  std::array<pollfd, 3> fds = {{{event_fd_, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}}};
+  const std::array<ucp_worker_h, 2> workers = {first, second};
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (workers[i] == nullptr) continue;
+    RETURN_IF_ERROR(FromUcx(ucp_worker_get_efd(workers[i], &fds[1 + i].fd), "ucx event descriptor"));
+    const ucs_status_t armed = ucp_worker_arm(workers[i]);
+    if (armed == UCS_ERR_BUSY) return absl::OkStatus();  // something came in: progress first
+    RETURN_IF_ERROR(FromUcx(armed, "ucx arm"));
+  }
+  // Rounded up: a wait that ends early would spin.
+  const int limit_ms = limit == absl::InfiniteDuration() ? -1 : static_cast<int>(absl::ToInt64Milliseconds(limit)) + 1;
+  if (poll(fds.data(), fds.size(), limit_ms) < 0 && errno != EINTR) {
+    return absl::InternalError(absl::StrCat("poll: ", std::strerror(errno)));
+  }
+  uint64_t count = 0;
+  if (read(event_fd_, &count, sizeof(count)) < 0 && errno != EAGAIN) {
+    return absl::InternalError(absl::StrCat("eventfd: ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::kvtransfer

@@ -1,0 +1,25 @@
+// Socket addresses in the form that UCX takes. Included by ucx_*.cc alone.
+// Tested by lane_conformance_test.cc and ucx_source_test.cc.
+#pragma once
+
+#include <sys/socket.h>
+#include <ucp/api/ucp.h>
+
+#include "absl/status/statusor.h"
+#include "base/host_port.h"
+
+namespace tandem::kvtransfer {
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t num_bytes = 0;
+
+  ucs_sock_addr_t ForUcx() const { return {reinterpret_cast<const sockaddr*>(&storage), num_bytes}; }
+};
+
+// The first address of the host. UNAVAILABLE for a name that does not resolve. Blocks as long as the resolver does.
+absl::StatusOr<SocketAddress> Resolve(const base::HostPort& where);
+
+int PortOf(const sockaddr_storage& address);
+
+}  // namespace tandem::kvtransfer
