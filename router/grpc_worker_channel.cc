@@ -1,12 +1,15 @@
 #include "router/grpc_worker_channel.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.grpc.pb.h"
 
@@ -43,7 +46,8 @@ struct Owner {
   }
 };
 
-// One bidirectional stream. Lives from Start() to OnDone(), kept alive by itself; the channel holds it too.
+// One bidirectional stream. Whoever holds it keeps it until IsDone(), and lets it go on a thread that is not gRPC's: the
+// call holds its connection, and gRPC cannot end its last connection from its own thread.
 template <typename Request, typename Reply>
 class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<Stream<Request, Reply>> {
@@ -54,10 +58,11 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
       : owner_(std::move(owner)), name_(std::move(name)), on_reply_(std::move(on_reply)) {}
 
   grpc::ClientContext* context() { return &context_; }
+  bool IsDone() const { return done_.HasBeenNotified(); }
+  void AwaitDone() const { done_.WaitForNotification(); }
 
   // After the stub has bound the reactor to its call.
   void Start() {
-    self_ = this->shared_from_this();
     this->AddHold();  // Send() writes from outside of reactions
     this->StartRead(&incoming_);
     this->StartCall();
@@ -118,15 +123,15 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
     owner_->post([owner = owner_, cause = FromGrpc(status), name = name_] {
       owner->Closed(absl::Status(cause.code(), absl::StrCat(name, " stream: ", std::string(cause.message()))));
     });
-    self_.reset();
+    done_.Notify();  // the last access
   }
 
   const std::shared_ptr<Owner> owner_;
   const std::string name_;
   const OnReply on_reply_;
   grpc::ClientContext context_;
-  std::shared_ptr<Stream> self_;
   Reply incoming_;
+  absl::Notification done_;
   absl::Mutex mutex_;
   std::deque<Request> outgoing_ ABSL_GUARDED_BY(mutex_);  // front() is being written; bounded by the requests in flight
   int num_unread_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -138,10 +143,42 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
 using LiveStream = Stream<proto::RouterMessage, proto::WorkerMessage>;
 using BulkStream = Stream<proto::GeneratePart, proto::BulkReply>;
 
+// Streams that were closed and whose calls gRPC has not ended yet. Belongs to the owner's thread.
+class ClosedStreams final {
+ public:
+  ~ClosedStreams() {
+    for (const Pair& pair : pairs_) {
+      pair.live->AwaitDone();
+      if (pair.bulk != nullptr) pair.bulk->AwaitDone();
+    }
+  }
+  void Add(std::shared_ptr<LiveStream> live, std::shared_ptr<BulkStream> bulk) {
+    live->Close();
+    if (bulk != nullptr) bulk->Close();
+    pairs_.push_back({std::move(live), std::move(bulk)});
+  }
+  void Sweep() {
+    const auto is_done = [](const Pair& pair) {
+      return pair.live->IsDone() && (pair.bulk == nullptr || pair.bulk->IsDone());
+    };
+    pairs_.erase(std::remove_if(pairs_.begin(), pairs_.end(), is_done), pairs_.end());
+  }
+
+ private:
+  struct Pair {
+    std::shared_ptr<LiveStream> live;
+    std::shared_ptr<BulkStream> bulk;  // nullptr of a prefill worker
+  };
+  std::vector<Pair> pairs_;
+};
+
 class GrpcWorkerChannel final : public WorkerChannel {
  public:
-  GrpcWorkerChannel(const std::string& address, WorkerRole role, PostToOwner post, Events events)
-      : owner_(std::make_shared<Owner>(Owner{std::move(post), std::move(events)})) {
+  GrpcWorkerChannel(const std::string& address, WorkerRole role, std::shared_ptr<ClosedStreams> closed_streams,
+                    PostToOwner post, Events events)
+      : closed_streams_(std::move(closed_streams)),
+        owner_(std::make_shared<Owner>(Owner{std::move(post), std::move(events)})) {
+    closed_streams_->Sweep();
     Owner* owner = owner_.get();  // lives as long as the streams that call it
     live_ = std::make_shared<LiveStream>(owner_, "live", [owner](const proto::WorkerMessage& message) {
       owner->events.on_message(message);
@@ -165,14 +202,14 @@ class GrpcWorkerChannel final : public WorkerChannel {
 
   ~GrpcWorkerChannel() override {
     owner_->is_listening = false;
-    live_->Close();
-    if (bulk_ != nullptr) bulk_->Close();
+    closed_streams_->Add(std::move(live_), std::move(bulk_));
   }
 
   void Send(proto::RouterMessage message) override { live_->Send(std::move(message)); }
   void SendPart(proto::GeneratePart part) override { bulk_->Send(std::move(part)); }
 
  private:
+  const std::shared_ptr<ClosedStreams> closed_streams_;
   const std::shared_ptr<Owner> owner_;
   std::shared_ptr<LiveStream> live_;
   std::shared_ptr<BulkStream> bulk_;
@@ -184,8 +221,9 @@ class GrpcWorkerChannel final : public WorkerChannel {
 }  // namespace
 
 WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post) {
-  return [post = std::move(post)](const std::string& address, WorkerRole role, WorkerChannel::Events events) {
-    return std::make_unique<GrpcWorkerChannel>(address, role, post, std::move(events));
+  return [post = std::move(post), closed_streams = std::make_shared<ClosedStreams>()](
+             const std::string& address, WorkerRole role, WorkerChannel::Events events) {
+    return std::make_unique<GrpcWorkerChannel>(address, role, closed_streams, post, std::move(events));
   };
 }
 

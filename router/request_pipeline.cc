@@ -100,12 +100,14 @@ class RequestPipeline::Run final {
 asio::awaitable<absl::StatusOr<PreparedChat>> RequestPipeline::Run::Prepare() {
   std::string body = exchange_->TakeBody();
   if (body.size() <= settings_.inline_body_bytes_max) co_return PrepareChat(body, *parts_.context);
-  co_return co_await asio::co_spawn(
-      *parts_.thread_pool,
-      [body = std::move(body), context = parts_.context]() -> asio::awaitable<absl::StatusOr<PreparedChat>> {
-        co_return PrepareChat(body, *context);
-      },
-      asio::use_awaitable);
+  // Named, not a temporary: g++ 12 destroys captures of a lambda inside a co_await expression twice.
+  auto prepare = [body = std::move(body),
+                  context = parts_.context]() -> asio::awaitable<absl::StatusOr<PreparedChat>> {
+    co_return PrepareChat(body, *context);
+  };
+  absl::StatusOr<PreparedChat> prepared =
+      co_await asio::co_spawn(*parts_.thread_pool, std::move(prepare), asio::use_awaitable);
+  co_return prepared;
 }
 
 void RequestPipeline::Run::Refuse(const absl::Status& error) {

@@ -164,9 +164,13 @@ asio::awaitable<void> Connection::Serve() {
     if (end == ReadEnd::kRequest) group_->handler->Handle(std::make_shared<ConnectionExchange>(state_));
     const bool goes_on = co_await Answer();
     state_ = nullptr;
-    if (!goes_on) break;
+    if (goes_on) continue;
+    if (end == ReadEnd::kRefused || buffer_.size() > 0) co_await CloseGently();
+    break;
   }
-  co_await CloseGently();
+  boost::system::error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  socket_.close(ignored);
 }
 
 asio::awaitable<void> Connection::Refuse() {

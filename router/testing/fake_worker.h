@@ -1,0 +1,74 @@
+// A worker for router tests: real gRPC on a free port, behaviour by the test.
+//
+// It greets, sends heartbeats, collects what the router sends, and confirms every cancel unless told not to. It generates
+// nothing by itself: the test says which tokens come, or sets an answer that every request gets.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/worker.pb.h"
+#include "router/worker_channel.h"
+
+namespace tandem::router {
+
+class FakeWorker final {
+ public:
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  struct Options {
+    WorkerRole role = WorkerRole::kDecode;
+    std::string bootstrap_address = "127.0.0.1:1";  // of a prefill worker
+    uint32_t context_length_max = 0;
+    std::string port = "0";  // to come back at an old address
+  };
+  // A request as it arrived, its parts joined.
+  struct Request {
+    proto::RequestKey key;
+    proto::GenerateHead head;
+    std::vector<uint32_t> prompt;
+  };
+
+  explicit FakeWorker(const Options& options);
+  ~FakeWorker();
+  FakeWorker(const FakeWorker&) = delete;
+  FakeWorker& operator=(const FakeWorker&) = delete;
+
+  std::string address() const;  // host:port of the gRPC service
+  int port() const;
+
+  // Nothing was asked in time: the call returns an empty request, and the test's next expectation fails.
+  Request AwaitRequest();
+  proto::Cancel AwaitCancel();
+  // The prefill set last received has this many addresses.
+  bool AwaitPrefillSet(int num_addresses);
+  bool AwaitRouters(int num_routers);  // streams that have said hello
+  int num_cancels() const;
+
+  // To the router that sent the key.
+  void SendTokens(const proto::RequestKey& key, int first_position, const std::vector<uint32_t>& tokens,
+                  proto::FinishReason finish = proto::FINISH_REASON_UNSPECIFIED);
+  void SendEnded(const proto::RequestKey& key, absl::StatusCode code = absl::StatusCode::kOk,
+                 const std::string& message = "", bool is_cancelled = false);
+  // To every router.
+  void SendPeerStatus(const std::string& bootstrap_address, bool is_usable, const std::string& detail = "");
+  void SendDraining();
+
+  // Every request from now on gets these tokens, one message each, then finish and Ended.
+  void AnswerEverything(std::vector<uint32_t> tokens, proto::FinishReason finish);
+  // The peer that each router hears of as usable right after its hello.
+  void ReportUsable(const std::string& bootstrap_address);
+  void ConfirmCancels(bool confirms);
+  void SetSilent(bool is_silent);  // no heartbeats
+  void Kill();                     // streams break, the port closes
+
+ private:
+  class Service;
+  const std::unique_ptr<Service> service_;
+};
+
+}  // namespace tandem::router

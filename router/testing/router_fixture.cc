@@ -1,0 +1,100 @@
+#include "router/testing/router_fixture.h"
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+
+namespace tandem::router {
+
+RouterTest::RouterTest() {
+  context_.tokenizer = &tokenizer_;
+  context_.facts.vocab_size = ByteTokenizer::kNumIds;
+  context_.facts.context_length = 1 << 20;
+  context_.facts.eos_token_ids = {ByteTokenizer::kEos};
+  context_.served_model_name = "m";
+  context_.context_length = 1 << 20;
+  options_.instance = "router-under-test";
+  options_.host = "127.0.0.1";
+}
+
+void RouterTest::StartShard() {
+  if (prefill_ != nullptr) options_.prefill_workers = {prefill_->address()};
+  if (decode_ != nullptr) options_.decode_workers = {decode_->address()};
+  auto shard = Shard::Start(options_, {.context = &context_, .metrics = &metrics_, .thread_pool = &thread_pool_});
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  shard_ = *std::move(shard);
+}
+
+void RouterTest::StartPair() {
+  prefill_ = std::make_unique<FakeWorker>(
+      FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode});
+  decode_->ReportUsable(kBootstrap);
+  StartShard();
+  ASSERT_TRUE(AwaitReady());
+}
+
+bool RouterTest::AwaitReady(int status) {
+  const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
+  RawClient client(port());
+  while (base::RealClock().Now() < deadline) {
+    client.Send(Get("/readyz"));
+    if (client.ReadResponse().status == status) return true;
+  }
+  return false;
+}
+
+std::string RouterTest::ChatBody(absl::string_view members, absl::string_view content) {
+  return absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":")", content, R"("}])",
+                      members.empty() ? "" : ",", members, "}");
+}
+
+std::string RouterTest::PostChat(absl::string_view body) {
+  return absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+                      "Content-Length: ", body.size(), "\r\n\r\n", body);
+}
+
+std::string RouterTest::Get(absl::string_view path) {
+  return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+}
+
+RawClient::Response RouterTest::Ask(absl::string_view members) {
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(members)));
+  return client.ReadResponse();
+}
+
+std::vector<std::string> RouterTest::Events(const std::string& body) {
+  std::vector<std::string> events;
+  for (absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
+    if (absl::ConsumePrefix(&event, "data: ")) events.emplace_back(event);
+  }
+  return events;
+}
+
+double RouterTest::AwaitMetric(const std::string& series, const std::function<bool(double)>& is_right) {
+  const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
+  RawClient client(port());
+  double value = -1;
+  while (base::RealClock().Now() < deadline) {
+    client.Send(Get("/metrics"));
+    for (absl::string_view line : absl::StrSplit(client.ReadResponse().body, '\n')) {
+      if (absl::ConsumePrefix(&line, absl::StrCat(series, " "))) value = std::atof(std::string(line).c_str());
+    }
+    if (is_right(value)) break;
+  }
+  return value;
+}
+
+double RouterTest::AwaitMetric(const std::string& series, double value) {
+  return AwaitMetric(series, [value](double seen) { return seen == value; });
+}
+
+double RouterTest::AwaitMetricAbove(const std::string& series, double value) {
+  return AwaitMetric(series, [value](double seen) { return seen > value; });
+}
+
+}  // namespace tandem::router

@@ -1,0 +1,57 @@
+// A whole router shard between raw HTTP clients and fake workers, over real sockets on free ports.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "boost/asio/thread_pool.hpp"
+#include "gtest/gtest.h"
+#include "router/chat_preparation.h"
+#include "router/metrics.h"
+#include "router/shard.h"
+#include "router/testing/byte_tokenizer.h"
+#include "router/testing/fake_worker.h"
+#include "router/testing/raw_client.h"
+
+namespace tandem::router {
+
+class RouterTest : public testing::Test {
+ protected:
+  double AwaitMetric(const std::string& series, const std::function<bool(double)>& is_right);
+
+  static constexpr char kBootstrap[] = "127.0.0.1:8998";
+
+  RouterTest();
+
+  // One prefill and one decode worker that can use it; returns when the router is ready.
+  void StartPair();
+  void StartShard();
+  bool AwaitReady(int status = 200);
+  int port() const { return shard_->port(); }
+
+  // members: further members of the request's JSON object.
+  static std::string ChatBody(absl::string_view members = "", absl::string_view content = "hi");
+  static std::string PostChat(absl::string_view body);
+  static std::string Get(absl::string_view path);
+  RawClient::Response Ask(absl::string_view members = "");
+  // The data of each event of a stream.
+  static std::vector<std::string> Events(const std::string& body);
+  // Reads /metrics until the series has the value, and returns it; else the last value, once patience is over.
+  double AwaitMetric(const std::string& series, double value);
+  // The same until it is above the value.
+  double AwaitMetricAbove(const std::string& series, double value);
+
+  ByteTokenizer tokenizer_;
+  ChatContext context_;
+  RouterMetrics metrics_;
+  boost::asio::thread_pool thread_pool_{1};
+  Shard::Options options_;
+  std::unique_ptr<FakeWorker> prefill_;
+  std::unique_ptr<FakeWorker> decode_;
+  std::unique_ptr<Shard> shard_;
+};
+
+}  // namespace tandem::router
