@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "boost/asio/executor_work_guard.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "gtest/gtest.h"
@@ -99,6 +100,8 @@ class HttpServerTest : public testing::Test {
 
   TestHandler handler_;
   boost::asio::io_context io_context_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keep_running_ =
+      boost::asio::make_work_guard(io_context_);
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
 };
