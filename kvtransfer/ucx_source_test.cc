@@ -1,0 +1,101 @@
+// Proves: a source starts with what it was asked for, refuses in one line what it cannot have, and lanes refuse ends
+// that are not theirs. The lanes themselves: lane_conformance_test.cc.
+#include "kvtransfer/ucx_source.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+#include "kvtransfer/lane_rig.h"
+#include "kvtransfer/ucx_am_lane.h"
+#include "kvtransfer/ucx_shm_lane.h"
+
+namespace tandem::kvtransfer {
+namespace {
+
+constexpr uint64_t kPoolBytes = 1 << 20;
+
+TEST(UcxSourceTest, StartsWithAZeroPoolAndTheLanesAskedFor) {
+  for (const bool offers_shm : {false, true}) {
+    for (const bool offers_am : {false, true}) {
+      const auto source = UcxSource::Start({.pool_bytes = kPoolBytes,
+                                            .offers_shm = offers_shm,
+                                            .offers_am = offers_am,
+                                            .is_epoch_readable = IsRigEpochReadable});
+      ASSERT_TRUE(source.ok()) << source.status();
+      const std::span<std::byte> pool = (*source)->pool();
+      EXPECT_EQ(pool.size(), kPoolBytes);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pool.data()) % 64, 0u);
+      EXPECT_EQ(std::count(pool.begin(), pool.end(), std::byte{0}), static_cast<int64_t>(kPoolBytes));
+      std::vector<std::string> kinds;
+      for (const LaneEnd& end : (*source)->lane_ends()) kinds.push_back(end.kind);
+      std::vector<std::string> expected;
+      if (offers_shm) expected.push_back("ucx_shm");
+      if (offers_am) expected.push_back("ucx_am");
+      EXPECT_EQ(kinds, expected);
+      (*source)->Stop();
+      (*source)->Stop();
+      std::fill(pool.begin(), pool.end(), std::byte{1});  // the pool outlives Stop
+    }
+  }
+}
+
+TEST(UcxSourceTest, RefusesAPoolThatShmCannotHold) {
+  struct statvfs room = {};
+  ASSERT_EQ(statvfs("/dev/shm", &room), 0);
+  const uint64_t too_much = uint64_t{room.f_blocks} * room.f_frsize + 4096;
+  const absl::Status status =
+      UcxSource::Start({.pool_bytes = too_much, .is_epoch_readable = IsRigEpochReadable}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+TEST(UcxSourceTest, RefusesAnAddressThatItCannotListenOn) {
+  const absl::Status status = UcxSource::Start({.pool_bytes = kPoolBytes,
+                                                .offers_shm = false,
+                                                .am_listen_host = "198.51.100.1",
+                                                .is_epoch_readable = IsRigEpochReadable})
+                                  .status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("198.51.100.1"), std::string::npos);
+  EXPECT_FALSE(UcxSource::Start({.pool_bytes = 0, .is_epoch_readable = IsRigEpochReadable}).ok());
+}
+
+TEST(UcxSourceTest, LanesRefuseEndsThatAreNotTheirs) {
+  std::vector<std::byte> target(1);
+  EXPECT_EQ(OpenUcxShmLane({.kind = "ucx_am", .worker_address = "x", .remote_key = "y"}, target).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenUcxShmLane({.kind = "ucx_shm", .worker_address = "x"}, target).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenUcxAmLane({.kind = "ucx_shm", .worker_address = "x"}, target, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenUcxAmLane({.kind = "ucx_am", .worker_address = "no port"}, target, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(UcxSourceTest, LanesToNowhereDieInBoundedTime) {
+  // TEST-NET-2: packets go nowhere, or are refused at once where there is no route.
+  std::vector<std::byte> target(100);
+  const LaneEnd nowhere = {
+      .kind = "ucx_am", .worker_address = "198.51.100.1:9", .pool_address = 0, .pool_bytes = 100, .remote_key = ""};
+  {
+    const auto lane = OpenUcxAmLane(nowhere, target, 1);
+    if (lane.ok()) (*lane)->Close();  // while it connects
+  }
+  const auto lane = OpenUcxAmLane(nowhere, target, 1);
+  if (!lane.ok()) {
+    EXPECT_TRUE(absl::IsUnavailable(lane.status())) << lane.status();
+    return;
+  }
+  FetchResults results;
+  (*lane)->Fetch(1, {{0, 0, 100}}, results.Expect());
+  EXPECT_TRUE(absl::IsUnavailable(results.Wait()[0]));
+  EXPECT_TRUE(absl::IsUnavailable([&] {
+    FetchResults later;
+    (*lane)->Fetch(1, {{0, 0, 100}}, later.Expect());
+    return later.Wait()[0];
+  }()));
+}
+
+}  // namespace
+}  // namespace tandem::kvtransfer
