@@ -1,0 +1,161 @@
+// What a client is told for each output of a request's state, over an exchange that records.
+#include "router/answer_writer.h"
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "boost/json.hpp"
+#include "gtest/gtest.h"
+
+namespace tandem::router {
+namespace {
+
+class RecordingExchange final : public Exchange {
+ public:
+  const HttpRequest& request() const override { return request_; }
+  std::string TakeBody() override { return ""; }
+  void SetObserver(std::function<void(ExchangeEvent)>) override {}
+  void Respond(HttpResponse answer) override {
+    ++num_ends;
+    response = std::move(answer);
+  }
+  void StartStream(const std::string& type, const std::string&) override { content_type = type; }
+  void Write(absl::string_view bytes) override {
+    ++num_writes;
+    stream.append(bytes.data(), bytes.size());
+  }
+  void Finish() override { ++num_ends; }
+  size_t num_unsent_bytes() const override { return 0; }
+  void NotifyWhenDrained() override {}
+
+  HttpResponse response;
+  std::string content_type;
+  std::string stream;
+  int num_writes = 0;
+  int num_ends = 0;
+
+ private:
+  HttpRequest request_;
+};
+
+class AnswerWriterTest : public testing::Test {
+ protected:
+  AnswerWriter Writer(bool is_stream, bool is_thinking = false, bool includes_usage = false) {
+    return AnswerWriter(exchange_, {"id", 1, "m"}, {is_stream, includes_usage, is_thinking});
+  }
+  static RequestState::Output Content(const std::string& text) {
+    RequestState::Output output;
+    output.delta.content = text;
+    return output;
+  }
+  static RequestState::Output Finish() {
+    RequestState::Output output;
+    output.finish = AnswerFinish::kStop;
+    return output;
+  }
+  static RequestState::Output Error() {
+    RequestState::Output output;
+    output.error = absl::UnavailableError("lost");
+    return output;
+  }
+  int Count(const std::string& what) const {
+    int count = 0;
+    for (size_t at = 0; (at = exchange_->stream.find(what, at)) != std::string::npos; at += what.size()) ++count;
+    return count;
+  }
+  const std::shared_ptr<RecordingExchange> exchange_ = std::make_shared<RecordingExchange>();
+};
+
+TEST_F(AnswerWriterTest, StreamOpensWithTheFirstNewsAndTheRoleComesOnce) {
+  AnswerWriter writer = Writer(true);
+  writer.Write(RequestState::Output(), {});
+  EXPECT_EQ(exchange_->content_type, "") << "no news, no stream";
+  writer.Write(Content("a"), {});
+  writer.Write(RequestState::Output(), {});
+  writer.Write(Content("b"), {});
+  writer.Write(Finish(), {});
+  EXPECT_TRUE(absl::StartsWith(exchange_->content_type, "text/event-stream"));
+  EXPECT_EQ(Count("\"role\""), 1);
+  EXPECT_EQ(exchange_->num_writes, 3) << "one write for all news of a turn, none without news";
+  EXPECT_EQ(Count("[DONE]"), 1);
+  EXPECT_EQ(exchange_->num_ends, 1);
+}
+
+TEST_F(AnswerWriterTest, ErrorBeforeTheStreamIsAnHttpError) {
+  AnswerWriter writer = Writer(true);
+  writer.Write(Error(), {});
+  EXPECT_EQ(exchange_->response.status, 503);
+  EXPECT_EQ(exchange_->stream, "");
+  EXPECT_EQ(exchange_->num_ends, 1);
+}
+
+TEST_F(AnswerWriterTest, ErrorInsideTheStreamIsAnEventWithoutFinishReason) {
+  AnswerWriter writer = Writer(true);
+  writer.Write(Content("a"), {});
+  writer.Write(Error(), {});
+  EXPECT_EQ(Count("\"error\":{\"message\":\"lost\""), 1);
+  EXPECT_EQ(Count("\"finish_reason\":\""), 0);
+  EXPECT_TRUE(absl::EndsWith(exchange_->stream, "data: [DONE]\n\n"));
+  EXPECT_EQ(exchange_->num_ends, 1);
+}
+
+TEST_F(AnswerWriterTest, KeepaliveOpensTheStreamAndTheRoleStillComesFirst) {
+  AnswerWriter writer = Writer(true);
+  writer.WriteKeepalive();
+  EXPECT_EQ(exchange_->stream, ": keep-alive\n\n");
+  writer.Write(Content("a"), {});
+  EXPECT_LT(exchange_->stream.find("\"role\""), exchange_->stream.find("\"content\":\"a\""));
+}
+
+TEST_F(AnswerWriterTest, ErrorAfterAKeepaliveIsInTheStreamForTheStatusHasGone) {
+  AnswerWriter writer = Writer(true);
+  writer.WriteKeepalive();
+  writer.Write(Error(), {});
+  EXPECT_EQ(exchange_->response.status, 200) << "untouched";
+  EXPECT_EQ(Count("\"error\""), 1);
+}
+
+TEST_F(AnswerWriterTest, UsageComesOnceBetweenFinishAndDone) {
+  AnswerWriter writer = Writer(true, false, /*includes_usage=*/true);
+  writer.Write(Content("a"), {});
+  writer.Write(Finish(), {3, 2, std::nullopt});
+  EXPECT_EQ(Count("\"usage\":{"), 1);
+  EXPECT_LT(exchange_->stream.find("\"finish_reason\":\"stop\""), exchange_->stream.find("\"usage\":{"));
+  EXPECT_LT(exchange_->stream.find("\"usage\":{"), exchange_->stream.find("[DONE]"));
+}
+
+TEST_F(AnswerWriterTest, WholeAnswerIsSaidAtTheEnd) {
+  AnswerWriter writer = Writer(false, /*is_thinking=*/true);
+  RequestState::Output reasoning;
+  reasoning.delta.reasoning = "why";
+  writer.Write(reasoning, {});
+  writer.Write(Content("a"), {});
+  writer.Write(Content("b"), {});
+  writer.WriteKeepalive();
+  EXPECT_EQ(exchange_->num_ends, 0);
+  writer.Write(Finish(), {3, 2, 1});
+  const boost::json::value body = boost::json::parse(exchange_->response.body);
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("content"), "ab");
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("reasoning_content"), "why");
+  EXPECT_EQ(exchange_->stream, "");
+  EXPECT_EQ(exchange_->num_ends, 1);
+}
+
+TEST_F(AnswerWriterTest, WholeAnswerThatFailsHidesItsBeginning) {
+  AnswerWriter writer = Writer(false);
+  writer.Write(Content("a"), {});
+  writer.Write(Error(), {});
+  EXPECT_EQ(exchange_->response.status, 503);
+  EXPECT_FALSE(absl::StrContains(exchange_->response.body, "\"choices\""));
+}
+
+TEST(ErrorResponseTest, OverloadAndUnavailabilitySayWhenToComeBack) {
+  EXPECT_EQ(ErrorResponse(absl::ResourceExhaustedError("x")).headers.size(), 1u);
+  EXPECT_EQ(ErrorResponse(absl::UnavailableError("x")).headers.size(), 1u);
+  EXPECT_TRUE(ErrorResponse(absl::InvalidArgumentError("x")).headers.empty());
+}
+
+}  // namespace
+}  // namespace tandem::router

@@ -1,0 +1,309 @@
+// The shard's knowledge of its workers, over fake channels: who hears of whom, which request hears what.
+#include "router/cluster.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "router/testing/fake_channel.h"
+
+namespace tandem::router {
+namespace {
+
+class RecordingListener final : public RequestListener {
+ public:
+  void OnTokens(int64_t first_position, absl::Span<const TokenId> tokens, RequestState::SequenceFinish) override {
+    EXPECT_EQ(first_position, static_cast<int64_t>(received.size()));
+    received.insert(received.end(), tokens.begin(), tokens.end());
+  }
+  void OnEnded(const absl::Status& status, bool cancelled) override {
+    ++num_ended;
+    error = status;
+    is_cancelled = cancelled;
+  }
+  void OnWorkerLost(const absl::Status& cause) override {
+    ++num_lost;
+    error = cause;
+  }
+  std::vector<TokenId> received;
+  absl::Status error;
+  bool is_cancelled = false;
+  int num_ended = 0;
+  int num_lost = 0;
+};
+
+class ClusterTest : public testing::Test {
+ protected:
+  ClusterTest() : cluster_(Options(), channels_.Factory()) {}
+  static Cluster::Options Options() {
+    Cluster::Options options;
+    options.prefill_workers = {"p0:1", "p1:1"};
+    options.decode_workers = {"d0:1", "d1:1"};
+    options.identity.set_instance("r");
+    options.identity.set_incarnation(77);
+    return options;
+  }
+  void ConnectAll() {
+    cluster_.Tick(now_);
+    channels_.to("p0:1").Greet("p0", 1, "boot0");
+    channels_.to("p1:1").Greet("p1", 2, "boot1");
+    channels_.to("d0:1").Greet("d0", 3);
+    channels_.to("d1:1").Greet("d1", 4);
+    for (const char* decode : {"d0:1", "d1:1"}) {
+      for (const char* prefill : {"boot0", "boot1"}) Report(decode, prefill, true);
+    }
+  }
+  void Report(const std::string& decode, const std::string& prefill, bool is_usable) {
+    proto::WorkerMessage message;
+    message.mutable_peer_status()->set_bootstrap_address(prefill);
+    message.mutable_peer_status()->set_is_usable(is_usable);
+    channels_.to(decode).Receive(message);
+  }
+  uint64_t Generate(RecordingListener* listener, int decode = 0, int prefill = 0, size_t prompt_size = 3) {
+    GenerateOrder order;
+    order.prompt.resize(prompt_size);
+    std::iota(order.prompt.begin(), order.prompt.end(), 0);
+    order.max_new_tokens = 9;
+    PairChoice pair;
+    pair.decode = decode;
+    pair.prefill = prefill;
+    return cluster_.Generate(pair, order, listener);
+  }
+  proto::RequestKey KeyOf(uint64_t request_id) {
+    proto::RequestKey key;
+    key.set_router_incarnation(77);
+    key.set_request_id(request_id);
+    key.set_attempt(1);
+    return key;
+  }
+  void SendTokens(const std::string& decode, const proto::RequestKey& key, int position, std::vector<TokenId> tokens) {
+    proto::WorkerMessage message;
+    proto::SequenceTokens* sequence = message.mutable_tokens()->add_sequences();
+    *sequence->mutable_key() = key;
+    sequence->set_first_position(static_cast<uint32_t>(position));
+    sequence->mutable_tokens()->Add(tokens.begin(), tokens.end());
+    channels_.to(decode).Receive(message);
+  }
+  int NumCancels(const std::string& decode) {
+    const auto& sent = channels_.to(decode).sent;
+    return static_cast<int>(std::count_if(sent.begin(), sent.end(), [](const auto& m) { return m.has_cancel(); }));
+  }
+
+  FakeChannels channels_;
+  Cluster cluster_;
+  absl::Duration now_ = absl::Seconds(100);
+};
+
+TEST_F(ClusterTest, EveryDecodeWorkerHearsOfEveryPrefillWorker) {
+  cluster_.Tick(now_);
+  channels_.to("d0:1").Greet("d0", 3);
+  ASSERT_TRUE(channels_.to("d0:1").sent.back().has_prefill_set());
+  EXPECT_EQ(channels_.to("d0:1").sent.back().prefill_set().bootstrap_addresses_size(), 0);
+  channels_.to("p0:1").Greet("p0", 1, "boot0");
+  channels_.to("p1:1").Greet("p1", 2, "boot1");
+  EXPECT_EQ(channels_.to("d0:1").sent.back().prefill_set().bootstrap_addresses_size(), 2);
+  channels_.to("d1:1").Greet("d1", 4);
+  EXPECT_EQ(channels_.to("d1:1").sent.back().prefill_set().bootstrap_addresses_size(), 2);
+}
+
+TEST_F(ClusterTest, ReadyOnceADecodeWorkerReportsAPairUsable) {
+  cluster_.Tick(now_);
+  channels_.to("p0:1").Greet("p0", 1, "boot0");
+  channels_.to("d0:1").Greet("d0", 3);
+  EXPECT_FALSE(CheckReady(cluster_.view()).ok());
+  Report("d0:1", "boot0", true);
+  EXPECT_TRUE(CheckReady(cluster_.view()).ok());
+}
+
+TEST_F(ClusterTest, TokensAndEndReachTheirRequestAlone) {
+  ConnectAll();
+  RecordingListener first, second;
+  const uint64_t first_id = Generate(&first);
+  const uint64_t second_id = Generate(&second);
+  SendTokens("d0:1", KeyOf(first_id), 0, {10, 11});
+  SendTokens("d0:1", KeyOf(second_id), 0, {20});
+  SendTokens("d0:1", KeyOf(first_id), 2, {12});
+  EXPECT_EQ(first.received, (std::vector<TokenId>{10, 11, 12}));
+  EXPECT_EQ(second.received, std::vector<TokenId>{20});
+  proto::WorkerMessage ended;
+  *ended.mutable_ended()->mutable_key() = KeyOf(second_id);
+  channels_.to("d0:1").Receive(ended);
+  EXPECT_EQ(second.num_ended, 1);
+  EXPECT_EQ(first.num_ended, 0);
+  cluster_.Forget(first_id);
+  cluster_.Forget(second_id);
+  EXPECT_EQ(cluster_.num_requests(), 0u);
+}
+
+TEST_F(ClusterTest, WorkersCountTheRequestsOnTheirHands) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, /*decode=*/1, /*prefill=*/1);
+  EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 1);
+  EXPECT_EQ(cluster_.view().prefills[1].requests_in_flight, 1);
+  SendTokens("d1:1", KeyOf(id), 0, {1});
+  EXPECT_EQ(cluster_.view().prefills[1].requests_in_flight, 0) << "prefill has done its part";
+  EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 1);
+  cluster_.Forget(id);
+  cluster_.Forget(id);
+  EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 0);
+}
+
+TEST_F(ClusterTest, PromptIsCutIntoPartsThatJoinToIt) {
+  ConnectAll();
+  RecordingListener listener;
+  for (size_t size : {size_t{1}, Cluster::kTokensPerPart, Cluster::kTokensPerPart + 1, 5 * Cluster::kTokensPerPart}) {
+    channels_.to("d0:1").parts.clear();
+    cluster_.Forget(Generate(&listener, 0, 0, size));
+    const auto& parts = channels_.to("d0:1").parts;
+    ASSERT_EQ(parts.size(), (size + Cluster::kTokensPerPart - 1) / Cluster::kTokensPerPart);
+    std::vector<uint32_t> joined;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_EQ(parts[i].part_index(), i);
+      EXPECT_EQ(parts[i].is_last(), i + 1 == parts.size());
+      EXPECT_EQ(parts[i].has_head(), i == 0);
+      EXPECT_LE(parts[i].ByteSizeLong(), size_t{256} << 10);
+      joined.insert(joined.end(), parts[i].prompt_tokens().begin(), parts[i].prompt_tokens().end());
+    }
+    ASSERT_EQ(joined.size(), size);
+    for (size_t i = 0; i < size; ++i) ASSERT_EQ(joined[i], i);
+    EXPECT_EQ(parts[0].head().num_prompt_tokens(), size);
+    EXPECT_EQ(parts[0].head().prefill_address(), "boot0");
+  }
+}
+
+TEST_F(ClusterTest, PartsOfTheLargestIdsStayUnderTheCut) {
+  proto::GeneratePart part;
+  for (size_t i = 0; i < Cluster::kTokensPerPart; ++i) part.add_prompt_tokens(0xffffffff);
+  EXPECT_LE(part.ByteSizeLong() + 1024, size_t{256} << 10);
+}
+
+TEST_F(ClusterTest, LostDecodeWorkerEndsItsRequestsAndNoOthers) {
+  ConnectAll();
+  RecordingListener on_lost, on_other;
+  const uint64_t lost_id = Generate(&on_lost, 0);
+  const uint64_t other_id = Generate(&on_other, 1);
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  EXPECT_EQ(on_lost.num_lost, 1);
+  EXPECT_EQ(on_lost.error.message(), "decode worker d0:1 is lost: reset");
+  EXPECT_EQ(on_other.num_lost, 0);
+  EXPECT_TRUE(cluster_.view().decodes[0].peers.empty()) << "what it reported is void";
+  cluster_.Forget(lost_id);
+  cluster_.Forget(other_id);
+}
+
+TEST_F(ClusterTest, LostPrefillWorkerEndsNothingButGetsNoMore) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0, 0);
+  channels_.to("p0:1").Break(absl::UnavailableError("reset"));
+  EXPECT_EQ(listener.num_lost, 0);
+  for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_EQ(PickPair(cluster_.view(), 1, turn)->prefill, 1);
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, TokensOfAForgottenRequestAreAnsweredWithOneCancel) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener);
+  cluster_.Forget(id);
+  SendTokens("d0:1", KeyOf(id), 0, {1});
+  SendTokens("d0:1", KeyOf(id), 1, {2});
+  EXPECT_EQ(NumCancels("d0:1"), 1);
+  EXPECT_TRUE(listener.received.empty());
+  proto::WorkerMessage ended;
+  *ended.mutable_ended()->mutable_key() = KeyOf(id);
+  channels_.to("d0:1").Receive(ended);
+  SendTokens("d0:1", KeyOf(id), 2, {3});
+  EXPECT_EQ(NumCancels("d0:1"), 2) << "it was confirmed, so this is a new one";
+}
+
+TEST_F(ClusterTest, TokensFromAWorkerThatDoesNotHaveTheRequestAreNotItsTokens) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, /*decode=*/0);
+  SendTokens("d1:1", KeyOf(id), 0, {1});
+  proto::RequestKey stale = KeyOf(id);
+  stale.set_attempt(2);
+  SendTokens("d0:1", stale, 0, {1});
+  proto::RequestKey foreign = KeyOf(id);
+  foreign.set_router_incarnation(78);
+  SendTokens("d0:1", foreign, 0, {1});
+  EXPECT_TRUE(listener.received.empty());
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, RefusedPartEndsItsRequest) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener);
+  proto::BulkReply reply;
+  *reply.mutable_key() = KeyOf(id);
+  reply.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  reply.mutable_error()->set_message("queue is full");
+  channels_.to("d0:1").events.on_bulk_reply(reply);
+  EXPECT_EQ(listener.num_ended, 1);
+  EXPECT_EQ(listener.error, absl::ResourceExhaustedError("queue is full"));
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, NonsenseErrorCodesBecomeUnknown) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener);
+  proto::WorkerMessage ended;
+  *ended.mutable_ended()->mutable_key() = KeyOf(id);
+  ended.mutable_ended()->mutable_error()->set_code(4711);
+  channels_.to("d0:1").Receive(ended);
+  EXPECT_EQ(listener.error.code(), absl::StatusCode::kUnknown);
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, CancelGoesToTheWorkerThatHasTheRequest) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 1);
+  cluster_.Cancel(id, "client left");
+  EXPECT_EQ(NumCancels("d0:1"), 0);
+  ASSERT_EQ(NumCancels("d1:1"), 1);
+  EXPECT_EQ(channels_.to("d1:1").sent.back().cancel().reason(), "client left");
+  cluster_.Forget(id);
+  cluster_.Cancel(id, "again");
+  EXPECT_EQ(NumCancels("d1:1"), 1);
+}
+
+TEST_F(ClusterTest, LoadReportsSteerTheChoice) {
+  ConnectAll();
+  proto::WorkerMessage message;
+  message.mutable_load()->set_running_sequences(50);
+  channels_.to("d0:1").Receive(message);
+  for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_EQ(PickPair(cluster_.view(), 1, turn)->decode, 1);
+}
+
+TEST_F(ClusterTest, DrainingWorkerIsUpAgainWithItsNextHello) {
+  ConnectAll();
+  proto::WorkerMessage draining;
+  draining.mutable_draining();
+  channels_.to("d0:1").Receive(draining);
+  EXPECT_TRUE(cluster_.view().decodes[0].is_draining);
+  channels_.to("d0:1").Break(absl::UnavailableError("gone"));
+  for (int i = 0; i < 10; ++i) cluster_.Tick(now_ += WorkerLink::kTickInterval);
+  channels_.to("d0:1").Greet("d0", 9);
+  EXPECT_FALSE(cluster_.view().decodes[0].is_draining);
+  EXPECT_EQ(cluster_.view().decodes[0].incarnation, 9u);
+}
+
+TEST_F(ClusterTest, RestartedPrefillAtANewAddressIsAnnounced) {
+  ConnectAll();
+  channels_.to("p0:1").Break(absl::UnavailableError("gone"));
+  for (int i = 0; i < 10; ++i) cluster_.Tick(now_ += WorkerLink::kTickInterval);
+  channels_.to("p0:1").Greet("p0", 8, "boot0-new");
+  const auto& set = channels_.to("d0:1").sent.back().prefill_set().bootstrap_addresses();
+  EXPECT_EQ(std::vector<std::string>(set.begin(), set.end()), (std::vector<std::string>{"boot0-new", "boot1"}));
+}
+
+}  // namespace
+}  // namespace tandem::router
