@@ -1,4 +1,5 @@
-// Proves the index logits against double on the cached bytes, and that batch, page order and neighbours change no bit.
+// Proves the index logits against double on the cached bytes and against their stated order bit for bit, and that
+// batch, page order and neighbours change no bit.
 #include <cmath>
 
 #include "kernels/reference/op_testing.h"
@@ -101,6 +102,24 @@ TEST(IndexLogitsTest, AreCloseToDoubleAndStopAtTheContext) {
     }
     EXPECT_LT(Difference(actual, exact), 1e-10) << heads;
     EXPECT_LT(*std::min_element(exact.begin(), exact.end()), 0);  // weights may be negative, so logits are too
+  }
+}
+
+TEST(IndexLogitsTest, SumInTheDocumentedOrder) {
+  Source source(6);
+  Cache cache(source, {100}, Ascending());
+  Queries queries(source, 7, {0, 0}, {100, 90});
+  Tensor<float, 2> logits = queries.Logits(cache);
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t s = 0; s < queries.context[row]; ++s) {
+      float sum = 0;
+      for (int64_t h = 0; h < 7; ++h) {
+        const float score =
+            LaneSum(128, [&](int64_t d) { return ToFloat(queries.q.at(row, h, d)) * ToFloat(cache.keys[0].at(s, d)); });
+        sum += (score < 0 ? 0 : score) * queries.weights.at(row, h);
+      }
+      ASSERT_EQ(logits.at(row, s), sum * cache.scales[0][s]);
+    }
   }
 }
 

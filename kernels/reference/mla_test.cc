@@ -1,4 +1,4 @@
-// Proves the absorbed projections against double and against each other: q_latent . c = q_nope . (W_UK c).
+// Proves the absorbed projections against double and against their stated order bit for bit, and rows' independence.
 #include <cmath>
 
 #include "kernels/reference/op_testing.h"
@@ -54,6 +54,28 @@ TEST_F(MlaTest, UnabsorbedOutputIsTheProduct) {
     }
   }
   EXPECT_LT(Difference(ToDoubles(out), exact), 3e-6);
+}
+
+TEST_F(MlaTest, SumInTheDocumentedOrder) {
+  Tensor<Bf16, 3> q = source_.NormalBf16<3>({2, kHeads, kNope}), q_latent({2, kHeads, kLatent});
+  Tensor<Bf16, 3> latent_out = source_.NormalBf16<3>({2, kHeads, kLatent}), out({2, kHeads, kV});
+  ASSERT_TRUE(MlaAbsorbQuery({.q_nope = q, .w_uk = Part(0, kNope), .q_latent = q_latent}).ok());
+  ASSERT_TRUE(MlaUnabsorbOutput({.latent_out = latent_out, .w_uv = Part(kNope, kV), .out = out}).ok());
+  const auto w = [&](int64_t head, int64_t row, int64_t c) { return static_cast<float>(W(head, row, c)); };
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t c = 0; c < kLatent; ++c) {
+        float sum = 0;
+        for (int64_t d = 0; d < kNope; ++d) sum += ToFloat(q.at(row, head, d)) * w(head, d, c);
+        ASSERT_EQ(q_latent.at(row, head, c), ToBf16(sum));
+      }
+      for (int64_t v = 0; v < kV; ++v) {
+        const float sum =
+            LaneSum(kLatent, [&](int64_t c) { return ToFloat(latent_out.at(row, head, c)) * w(head, kNope + v, c); });
+        ASSERT_EQ(out.at(row, head, v), ToBf16(sum));
+      }
+    }
+  }
 }
 
 TEST_F(MlaTest, RowsAreIndependent) {

@@ -86,6 +86,29 @@ TEST(MoeCombineTest, AddsExpertsAscendingThenSharedAndRoundsOnce) {
   }
 }
 
+TEST(MoeCombineTest, OrderIsAscendingWithTheSharedExpertLast) {
+  // 2^24 + 1 is 2^24 in FP32: which terms survive tells the order.
+  const auto combine = [](std::array<float, 3> experts, float shared_value) {
+    Tensor<Bf16, 2> expert_out({3, 16}), shared({1, 16}), y({1, 16});
+    Tensor<float, 2> weights({1, 3});
+    Tensor<int32_t, 2> row_pairs({1, 3});
+    row_pairs.values() = {2, 0, 1};
+    for (int64_t k = 0; k < 16; ++k) {
+      for (int64_t j = 0; j < 3; ++j) expert_out.at(row_pairs[j], k) = ToBf16(experts[static_cast<size_t>(j)]);
+      shared[k] = ToBf16(shared_value);
+    }
+    weights.values() = {1, 1, 1};
+    EXPECT_TRUE(
+        MoeCombine({.expert_out = expert_out, .row_pairs = row_pairs, .weights = weights, .shared_out = shared, .y = y})
+            .ok());
+    return ToFloat(y[7]);
+  };
+  EXPECT_EQ(combine({0x1p24f, 1, -0x1p24f}, 0), 0);
+  EXPECT_EQ(combine({0x1p24f, -0x1p24f, 1}, 0), 1);
+  EXPECT_EQ(combine({1, 0x1p24f, 0}, -0x1p24f), 0);
+  EXPECT_EQ(combine({0x1p24f, -0x1p24f, 0}, 1), 1);
+}
+
 TEST(MoeCombineTest, MayWriteOverTheSharedOutput) {
   Source source(3);
   Tensor<Bf16, 2> expert_out = source.NormalBf16<2>({2, 32}), shared = source.NormalBf16<2>({1, 32}), y({1, 32});

@@ -90,6 +90,17 @@ class Source {
   std::mt19937 random_;
 };
 
+// The documented order of a sum along a contiguous axis, in scalars: term(k) goes to lane k mod 16, then the tree.
+template <typename Term>
+float LaneSum(int64_t count, const Term& term) {
+  float lanes[16] = {};
+  for (int64_t k = 0; k < count; ++k) lanes[k % 16] += term(k);
+  for (int half = 8; half >= 1; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
+}
+
 // 1 - 2<x, y> / (|x|^2 + |y|^2): zero for equal vectors, about half the squared relative error for close ones.
 inline double Difference(const std::vector<double>& x, const std::vector<double>& y) {
   double product = 0;

@@ -1,7 +1,9 @@
-// Proves attention against a double softmax over the cached bytes, that dense is the full list bit for bit, and that
-// pages, batch and list padding change nothing.
+// Proves attention against a double softmax over the cached bytes and against its stated order bit for bit, that dense
+// is the full list bit for bit, and that pages, batch and list padding change nothing.
 #include <cmath>
+#include <limits>
 
+#include "kernels/portable_math.h"
 #include "kernels/reference/op_testing.h"
 
 namespace tandem::kernels {
@@ -143,6 +145,48 @@ TEST_F(SparseMlaTest, IsCloseToADoubleSoftmaxOverTheList) {
   for (auto [row, count] : {std::pair{0, 192}, {1, 64}, {2, 1}, {3, 65}, {4, 130}}) batch.Choose(source_, row, count);
   Tensor<Bf16, 3> out = Run(batch);
   ExpectCloseToDouble(batch, out);
+}
+
+TEST_F(SparseMlaTest, SumsInTheDocumentedOrder) {
+  Batch batch(source_, {0, 1}, {400, 150}, 150);
+  batch.Choose(source_, 0, 150);  // two full blocks of 64 and one of 22
+  batch.Choose(source_, 1, 64);
+  Tensor<Bf16, 3> out = Run(batch);
+  for (int64_t row = 0; row < 2; ++row) {
+    std::vector<std::vector<double>> records;
+    for (int64_t j = 0; j < 150 && batch.indices.at(row, j) >= 0; ++j) {
+      records.push_back(Record(batch.sequence[row], batch.indices.at(row, j)));
+    }
+    for (int64_t head = 0; head < kHeads; ++head) {
+      const auto query = [&](int64_t d) {
+        return ToFloat(d < 512 ? batch.q_latent.at(row, head, d) : batch.q_rope.at(row, head, d - 512));
+      };
+      float maximum = -std::numeric_limits<float>::infinity();
+      float sum = 0;
+      std::vector<float> accumulators(512);
+      for (size_t begin = 0; begin < records.size(); begin += 64) {
+        const size_t count = std::min<size_t>(64, records.size() - begin);
+        std::vector<float> scores;
+        float new_maximum = maximum;
+        for (size_t j = 0; j < count; ++j) {
+          const auto key = [&](int64_t d) { return static_cast<float>(records[begin + j][static_cast<size_t>(d)]); };
+          scores.push_back(LaneSum(576, [&](int64_t d) { return query(d) * key(d); }) * kScale);
+          new_maximum = std::max(new_maximum, scores.back());
+        }
+        for (float& score : scores) score = Exp(score - new_maximum);
+        const float correction = Exp(maximum - new_maximum);
+        sum = sum * correction + LaneSum(static_cast<int64_t>(count), [&](int64_t j) { return scores[j]; });
+        for (size_t d = 0; d < 512; ++d) {
+          accumulators[d] *= correction;
+          for (size_t j = 0; j < count; ++j) accumulators[d] += scores[j] * static_cast<float>(records[begin + j][d]);
+        }
+        maximum = new_maximum;
+      }
+      for (int64_t d = 0; d < 512; ++d) {
+        ASSERT_EQ(out.at(row, head, d), ToBf16(accumulators[static_cast<size_t>(d)] / sum)) << row << " " << head;
+      }
+    }
+  }
 }
 
 TEST_F(SparseMlaTest, SurvivesScoresThatRiseFromBlockToBlock) {
