@@ -29,8 +29,7 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
     --runnable_behind;
     const int num_rows = std::min(sequence.num_rows_pending, rows_left - runnable_behind);
     TANDEM_CHECK(num_rows >= 1, "a runnable sequence has no row to run");
-    const int num_new_pages =
-        std::max(0, kvcache::PagesForTokens(sequence.num_tokens + num_rows) - sequence.num_pages);
+    const int num_new_pages = std::max(0, kvcache::PagesForTokens(sequence.num_tokens + num_rows) - sequence.num_pages);
     while (num_new_pages > free + returning && end > i + 1) {
       --end;
       plan.retracted.push_back(end);

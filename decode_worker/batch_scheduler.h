@@ -25,10 +25,10 @@ struct BatchLimits {
 
 // A sequence that holds pages.
 struct SequenceView {
-  bool is_runnable = false;   // false: its prompt is still being transferred; it can be retracted all the same
-  int num_rows_pending = 0;   // tokens whose KV is to be written: 1, or what is left to replay
-  int64_t num_tokens = 0;     // positions whose KV is written
-  int num_pages = 0;          // pages it holds
+  bool is_runnable = false;  // false: its prompt is still being transferred; it can be retracted all the same
+  int num_rows_pending = 0;  // tokens whose KV is to be written: 1, or what is left to replay
+  int64_t num_tokens = 0;    // positions whose KV is written
+  int num_pages = 0;         // pages it holds
 };
 
 struct StepSnapshot {

@@ -19,7 +19,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 SequenceView Running(int64_t num_tokens) {
-  return {.is_runnable = true, .num_rows_pending = 1, .num_tokens = num_tokens,
+  return {.is_runnable = true,
+          .num_rows_pending = 1,
+          .num_tokens = num_tokens,
           .num_pages = kvcache::PagesForTokens(num_tokens)};
 }
 SequenceView Transferring(int num_pages) { return {.is_runnable = false, .num_pages = num_pages}; }
@@ -54,8 +56,7 @@ TEST(BatchSchedulerTest, AYoungestTransferIsRetractedAndTheGrowingSequenceWaitsF
 
 TEST(BatchSchedulerTest, PagesThatAreOnTheirWayBackSpareOthers) {
   const std::vector<SequenceView> sequences = {Running(64), Running(70)};
-  const StepPlan plan =
-      Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0, .num_pages_returning = 1});
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 0, .num_pages_returning = 1});
   EXPECT_THAT(plan.retracted, IsEmpty());
   EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1, 0}));
 }
@@ -103,8 +104,8 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
       }
     }
     const int64_t free = draw(0, 4), returning = draw(0, 2);
-    const StepPlan plan = Scheduler().PlanStep(
-        {.sequences = sequences, .num_pages_free = free, .num_pages_returning = returning});
+    const StepPlan plan =
+        Scheduler().PlanStep({.sequences = sequences, .num_pages_free = free, .num_pages_returning = returning});
 
     int64_t pages = free;
     int expected_victim = num_sequences - 1;
@@ -164,9 +165,8 @@ TEST(BatchSchedulerTest, EveryRequestEndsInAPoolThatHoldsBarelyOne) {
       ASSERT_LT(++steps, 50'000) << "seed " << seed << " does not end";
       std::vector<int> wanted;
       for (const Request& r : waiting) wanted.push_back(kvcache::PagesForTokens(r.prompt + r.generated));
-      const int admitted = Scheduler().PlanAdmission({.num_pages_wanted = wanted,
-                                                      .num_holders = static_cast<int>(holders.size()),
-                                                      .num_pages_free = free});
+      const int admitted = Scheduler().PlanAdmission(
+          {.num_pages_wanted = wanted, .num_holders = static_cast<int>(holders.size()), .num_pages_free = free});
       for (int i = 0; i < admitted; ++i) {
         Request r = waiting.front();
         waiting.pop_front();
@@ -182,8 +182,10 @@ TEST(BatchSchedulerTest, EveryRequestEndsInAPoolThatHoldsBarelyOne) {
           r.written = r.prompt;
           r.generated = std::max<int64_t>(r.generated, 1);
         }
-        views.push_back({.is_runnable = r.transfer_left == 0, .num_rows_pending = static_cast<int>(r.rows_pending()),
-                         .num_tokens = r.written, .num_pages = r.pages});
+        views.push_back({.is_runnable = r.transfer_left == 0,
+                         .num_rows_pending = static_cast<int>(r.rows_pending()),
+                         .num_tokens = r.written,
+                         .num_pages = r.pages});
       }
       const StepPlan plan = Scheduler().PlanStep({.sequences = views, .num_pages_free = free});
       for (const int victim : plan.retracted) {

@@ -92,10 +92,10 @@ TEST(GenerateAssemblerTest, AMissingPartEndsItsRequestAndWhatStillComesOfItIsIgn
 TEST(GenerateAssemblerTest, RefusesWhatContradictsItself) {
   GenerateAssembler assembler(kLimits);
   const auto code = [&](proto::GeneratePart part) { return assembler.Add(std::move(part)).status().code(); };
-  EXPECT_EQ(code(Part(1, 0, {1}, true)), absl::StatusCode::kInvalidArgument);        // no head
-  EXPECT_EQ(code(First(1, 3, {1}, true)), absl::StatusCode::kInvalidArgument);       // too few tokens
-  EXPECT_EQ(code(First(1, 1, {1, 2}, false)), absl::StatusCode::kInvalidArgument);   // too many tokens
-  EXPECT_EQ(code(First(1, 1001, {1}, false)), absl::StatusCode::kInvalidArgument);   // too long
+  EXPECT_EQ(code(Part(1, 0, {1}, true)), absl::StatusCode::kInvalidArgument);       // no head
+  EXPECT_EQ(code(First(1, 3, {1}, true)), absl::StatusCode::kInvalidArgument);      // too few tokens
+  EXPECT_EQ(code(First(1, 1, {1, 2}, false)), absl::StatusCode::kInvalidArgument);  // too many tokens
+  EXPECT_EQ(code(First(1, 1001, {1}, false)), absl::StatusCode::kInvalidArgument);  // too long
   EXPECT_EQ(assembler.num_partial_requests(), 0);
 }
 

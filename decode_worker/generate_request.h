@@ -1,6 +1,7 @@
 // One attempt of one client request, as the router's Generate brings it, put together from its parts.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -30,7 +31,7 @@ struct RequestKey {
   }
   std::string ToString() const { return absl::StrFormat("%016x/%d", request_id, attempt); }
 
-  bool operator==(const RequestKey&) const = default;
+  auto operator<=>(const RequestKey&) const = default;
   template <typename H>
   friend H AbslHashValue(H h, const RequestKey& key) {
     return H::combine(std::move(h), key.router_incarnation, key.request_id, key.attempt);

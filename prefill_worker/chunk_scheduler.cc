@@ -32,9 +32,8 @@ std::vector<PlannedChunk> ChunkScheduler::Plan(absl::Span<const int64_t> num_tok
     return num_tokens_left[chunk.request_index] - chunk.num_tokens;
   };
   std::vector<PlannedChunk> planned = {chunks.front()};
-  std::stable_sort(chunks.begin(), chunks.end(), [&](const PlannedChunk& a, const PlannedChunk& b) {
-    return left_over(a) < left_over(b);
-  });
+  std::stable_sort(chunks.begin(), chunks.end(),
+                   [&](const PlannedChunk& a, const PlannedChunk& b) { return left_over(a) < left_over(b); });
   for (PlannedChunk& chunk : chunks) {
     if (budget == 0) break;
     const bool is_oldest = chunk.request_index == planned.front().request_index;

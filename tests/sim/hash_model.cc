@@ -53,26 +53,26 @@ uint64_t Fold(const std::byte* source, size_t num_bytes, uint64_t state) {
 absl::Status HashModel::Validate(const model::RowBatch& batch, absl::Span<float> logits) const {
   for (const int32_t token : batch.tokens) {
     if (token < 0 || token >= options_.vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat("token ", token, " is outside the vocabulary of ",
-                                                     options_.vocab_size));
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", token, " is outside the vocabulary of ", options_.vocab_size));
     }
   }
   int64_t num_rows = 0;
   for (const model::Segment& segment : batch.segments) {
     if (segment.row_begin != num_rows) {
-      return absl::InvalidArgumentError(absl::StrCat("segment begins at row ", segment.row_begin, ", expected ",
-                                                     num_rows));
+      return absl::InvalidArgumentError(
+          absl::StrCat("segment begins at row ", segment.row_begin, ", expected ", num_rows));
     }
     num_rows += segment.num_rows;
     const int num_pages = kvcache::PagesForTokens(segment.first_position + segment.num_rows);
     if (num_pages > static_cast<int>(segment.page_table.size())) {
-      return absl::InvalidArgumentError(absl::StrCat("segment needs ", num_pages, " pages, its table has ",
-                                                     segment.page_table.size()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("segment needs ", num_pages, " pages, its table has ", segment.page_table.size()));
     }
     for (const int32_t page : segment.page_table) {
       if (page < 0 || page >= pool_.layout().num_pages) {
-        return absl::InvalidArgumentError(absl::StrCat("page ", page, " is outside the pool of ",
-                                                       pool_.layout().num_pages));
+        return absl::InvalidArgumentError(
+            absl::StrCat("page ", page, " is outside the pool of ", pool_.layout().num_pages));
       }
     }
   }

@@ -42,17 +42,21 @@ std::vector<int32_t> RandomTokens(int count) {
 }
 
 // Logits of the last token, the prompt cut into the given chunks.
-std::vector<float> LogitsAfter(HashModel& model, const std::vector<int32_t>& tokens, const std::vector<int32_t>& page_table,
-                       const std::vector<int>& chunks) {
+std::vector<float> LogitsAfter(HashModel& model, const std::vector<int32_t>& tokens,
+                               const std::vector<int32_t>& page_table, const std::vector<int>& chunks) {
   std::vector<float> logits(kVocab);
   int64_t position = 0;
   for (const int chunk : chunks) {
-    const model::Segment segment{.row_begin = 0, .num_rows = chunk, .first_position = position,
-                                 .page_table = page_table};
+    const model::Segment segment{
+        .row_begin = 0, .num_rows = chunk, .first_position = position, .page_table = page_table};
     const int32_t last_row = chunk - 1;
-    EXPECT_TRUE(model.Forward({.tokens = absl::MakeSpan(tokens).subspan(position, chunk),
-                               .segments = {&segment, 1}, .logits_rows = {&last_row, 1}},
-                              [](int) {}, absl::MakeSpan(logits)).ok());
+    EXPECT_TRUE(model
+                    .Forward(
+                        {.tokens = absl::MakeSpan(tokens).subspan(position, chunk),
+                         .segments = {&segment, 1},
+                         .logits_rows = {&last_row, 1}},
+                        [](int) {}, absl::MakeSpan(logits))
+                    .ok());
     position += chunk;
   }
   EXPECT_EQ(position, static_cast<int64_t>(tokens.size()));
@@ -80,7 +84,10 @@ TEST(HashModelTest, ABatchOfTwoGivesEachItsOwnLogits) {
   const std::vector<model::Segment> segments = {{0, 3, 0, table_a}, {3, 70, 0, table_b}};
   const std::vector<int32_t> rows = {2, 72};
   std::vector<float> logits(2 * kVocab);
-  ASSERT_TRUE(model.Forward({both, segments, rows}, [](int) {}, absl::MakeSpan(logits)).ok());
+  ASSERT_TRUE(model
+                  .Forward(
+                      {both, segments, rows}, [](int) {}, absl::MakeSpan(logits))
+                  .ok());
   EXPECT_EQ(std::vector<float>(logits.begin() + kVocab, logits.end()), alone);
 }
 
@@ -94,8 +101,11 @@ TEST(HashModelTest, AnyByteOfAnyRecordItReadsChangesTheLogits) {
     const model::Segment segment{.row_begin = 0, .num_rows = 1, .first_position = 99, .page_table = table};
     const int32_t row = 0;
     std::vector<float> logits(kVocab);
-    EXPECT_TRUE(model.Forward({.tokens = {&tokens.back(), 1}, .segments = {&segment, 1}, .logits_rows = {&row, 1}},
-                              [](int) {}, absl::MakeSpan(logits)).ok());
+    EXPECT_TRUE(model
+                    .Forward(
+                        {.tokens = {&tokens.back(), 1}, .segments = {&segment, 1}, .logits_rows = {&row, 1}},
+                        [](int) {}, absl::MakeSpan(logits))
+                    .ok());
     return logits;
   };
   const auto clean = next();

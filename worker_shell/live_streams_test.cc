@@ -1,5 +1,5 @@
 // Proves the rules of Live streams over real gRPC on loopback: hello first, replacement, bounded queues, silence.
-#include "router_link/live_streams.h"
+#include "worker_shell/live_streams.h"
 
 #include <chrono>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "proto/worker.grpc.pb.h"
 
-namespace tandem::router_link {
+namespace tandem::worker_shell {
 namespace {
 
 class Service final : public proto::PrefillWorker::CallbackService {
@@ -42,12 +42,12 @@ class LiveStreamsTest : public ::testing::Test {
     options.hello.set_model_hash("m");
     options.heartbeat_interval = absl::Milliseconds(20);
     LiveEvents events{
-        .attached = [this](uint64_t stream, const proto::Identity& router) {
-          Note(absl::StrCat("attached ", router.instance()));
-        },
-        .message = [this](uint64_t stream, proto::RouterMessage message) {
-          if (message.has_cancel()) Note(absl::StrCat("cancel ", message.cancel().reason()));
-        },
+        .attached = [this](uint64_t stream,
+                           const proto::Identity& router) { Note(absl::StrCat("attached ", router.instance())); },
+        .message =
+            [this](uint64_t stream, proto::RouterMessage message) {
+              if (message.has_cancel()) Note(absl::StrCat("cancel ", message.cancel().reason()));
+            },
         .lost = [this](uint64_t stream) { Note("lost"); },
         .vitals = [] { return WorkerVitals{.engine_steps = 7}; }};
     streams_ = std::make_unique<LiveStreams>(options, clock_, std::move(events));
@@ -200,4 +200,4 @@ TEST_F(LiveStreamsTest, OnlyARouterThatPromisedHeartbeatsIsCutForSilence) {
 }
 
 }  // namespace
-}  // namespace tandem::router_link
+}  // namespace tandem::worker_shell

@@ -15,10 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "grpcpp/grpcpp.h"
 
-namespace tandem::router_link {
+namespace tandem::worker_shell {
 
 template <typename In, typename Out>
-class ServerStream : public grpc::ServerBidiReactor<In, Out>, public std::enable_shared_from_this<ServerStream<In, Out>> {
+class ServerStream : public grpc::ServerBidiReactor<In, Out>,
+                     public std::enable_shared_from_this<ServerStream<In, Out>> {
  public:
   ServerStream(grpc::CallbackServerContext* context, size_t queue_bytes_max)
       : context_(context), queue_bytes_max_(queue_bytes_max) {}
@@ -36,9 +37,9 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>, public std::enable
     queue_bytes_ += message.ByteSizeLong();
     queue_.push_back(std::move(message));
     if (queue_bytes_ > queue_bytes_max_) {
-      CloseLocked(grpc::Status(
-          grpc::StatusCode::RESOURCE_EXHAUSTED,
-          absl::StrCat("the reader left ", queue_bytes_, " bytes unread, at most ", queue_bytes_max_)));
+      CloseLocked(
+          grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                       absl::StrCat("the reader left ", queue_bytes_, " bytes unread, at most ", queue_bytes_max_)));
     } else if (!is_writing_) {
       WriteNext();
     }
@@ -113,4 +114,4 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>, public std::enable
   grpc::Status close_status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace tandem::router_link
+}  // namespace tandem::worker_shell

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "proto/worker.pb.h"
 
-namespace tandem::router_link {
+namespace tandem::worker_shell {
 
 struct WorkerVitals {
   uint64_t engine_steps = 0;
@@ -30,4 +30,4 @@ struct LiveEvents {
   std::function<WorkerVitals()> vitals;          // called on the heartbeat thread
 };
 
-}  // namespace tandem::router_link
+}  // namespace tandem::worker_shell

@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.pb.h"
-#include "router_link/live_options.h"
+#include "worker_shell/live_options.h"
 
-namespace tandem::router_link {
+namespace tandem::worker_shell {
 
 using LiveReactor = grpc::ServerBidiReactor<proto::RouterMessage, proto::WorkerMessage>;
 
@@ -36,6 +36,8 @@ class LiveStreams final {
   LiveReactor* Open(grpc::CallbackServerContext* context);
   // To the newest stream of that router; dropped where there is none (its loss has been told).
   void Send(uint64_t router_incarnation, proto::WorkerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tells every router, also those that attach later, that this worker takes no more requests.
+  void AnnounceDraining() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsAttached(uint64_t router_incarnation) const ABSL_LOCKS_EXCLUDED(mutex_);
   int num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -53,8 +55,9 @@ class LiveStreams final {
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
   absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, uint64_t> newest_of_ ABSL_GUARDED_BY(mutex_);  // router incarnation -> stream id
+  bool is_draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread heart_;
 };
 
-}  // namespace tandem::router_link
+}  // namespace tandem::worker_shell

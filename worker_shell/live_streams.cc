@@ -1,4 +1,4 @@
-#include "router_link/live_streams.h"
+#include "worker_shell/live_streams.h"
 
 #include <atomic>
 #include <string>
@@ -7,16 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "router_link/server_stream.h"
+#include "worker_shell/server_stream.h"
 
-namespace tandem::router_link {
+namespace tandem::worker_shell {
 namespace {
 
 grpc::Status CheckHello(const proto::RouterMessage& message) {
   if (!message.has_hello()) return {grpc::StatusCode::INVALID_ARGUMENT, "the first message of Live is not a hello"};
   const proto::Identity& router = message.hello();
   if (router.role() != "router") {
-    return {grpc::StatusCode::INVALID_ARGUMENT, absl::StrCat("role \"", router.role(), "\" greets where \"router\" may")};
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            absl::StrCat("role \"", router.role(), "\" greets where \"router\" may")};
   }
   if (router.incarnation() == 0 || router.instance().empty()) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "hello names no instance or no incarnation"};
@@ -24,12 +25,20 @@ grpc::Status CheckHello(const proto::RouterMessage& message) {
   return grpc::Status::OK;
 }
 
+proto::WorkerMessage DrainingMessage() {
+  proto::WorkerMessage message;
+  message.mutable_draining();
+  return message;
+}
+
 }  // namespace
 
 class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, proto::WorkerMessage> {
  public:
   Stream(grpc::CallbackServerContext* context, LiveStreams& streams, uint64_t id)
-      : ServerStream(context, streams.options_.queue_bytes_max), streams_(streams), id_(id),
+      : ServerStream(context, streams.options_.queue_bytes_max),
+        streams_(streams),
+        id_(id),
         last_heard_ns_(absl::ToInt64Nanoseconds(streams.clock_.Now())) {}
 
   uint64_t id() const { return id_; }
@@ -76,7 +85,8 @@ LiveStreams::LiveStreams(LiveOptions options, const base::Clock& clock, LiveEven
 LiveStreams::~LiveStreams() {
   {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(+[](int* num_open) { return *num_open == 0; }, &num_open_));
+    mutex_.Await(absl::Condition(
+        +[](int* num_open) { return *num_open == 0; }, &num_open_));
     is_stopping_ = true;
   }
   heart_.join();
@@ -99,6 +109,7 @@ void LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const proto::Ide
   {
     absl::MutexLock lock(&mutex_);
     stream->Send(std::move(hello));  // before anything else can be sent on it
+    if (is_draining_) stream->Send(DrainingMessage());
     by_id_[stream->id()] = stream;
     newest_of_[router.incarnation()] = stream->id();
   }
@@ -124,6 +135,12 @@ void LiveStreams::Send(uint64_t router_incarnation, proto::WorkerMessage message
     stream = by_id_.at(newest->second);
   }
   stream->Send(std::move(message));
+}
+
+void LiveStreams::AnnounceDraining() {
+  absl::MutexLock lock(&mutex_);
+  is_draining_ = true;
+  for (const auto& [id, stream] : by_id_) stream->Send(DrainingMessage());
 }
 
 bool LiveStreams::IsAttached(uint64_t router_incarnation) const {
@@ -155,8 +172,8 @@ void LiveStreams::Beat() {
     for (const std::shared_ptr<Stream>& stream : streams) {
       const absl::Duration silence = now - stream->last_heard();
       if (stream->has_promised_heartbeats() && silence > options_.silence_max) {
-        stream->Close({grpc::StatusCode::UNAVAILABLE,
-                       absl::StrCat("router was silent for ", absl::FormatDuration(silence))});
+        stream->Close(
+            {grpc::StatusCode::UNAVAILABLE, absl::StrCat("router was silent for ", absl::FormatDuration(silence))});
         continue;
       }
       stream->Send(heartbeat);
@@ -165,4 +182,4 @@ void LiveStreams::Beat() {
   }
 }
 
-}  // namespace tandem::router_link
+}  // namespace tandem::worker_shell

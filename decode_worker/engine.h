@@ -1,0 +1,179 @@
+// The decode worker without threads and sockets: everything that it decides, in one place.
+//
+// Inputs are member functions, called by one thread; outputs go to the Outbox. Time comes from the clock given. Step()
+// does what is due: transfers, admissions, one forward pass over the running sequences. Between steps the caller
+// sleeps until NextWake() or the next input.
+//
+// The life of a request: Generate -> waits in line -> takes all pages of its prompt or none -> epoch opened, Start sent
+// to the prefill worker that the router chose -> first token to the router at once -> pages in place -> stepped with
+// all others -> finish reason -> pages back -> Ended, exactly once, after the peer has confirmed that it holds nothing.
+// A request that is retracted, or whose transfer is tried again, keeps its tokens: they go to prefill as generated
+// tokens, and their KV is computed here again with forced ids (compared with this worker's own draw).
+//
+// Invariants: pages are held by exactly the sequences in phases transferring, running and releasing; at rest the
+// allocator is empty and the transfer ledger zero; tokens reach a router in order of position.
+// Tested by engine_test.cc and //tests/sim.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "decode_worker/batch_scheduler.h"
+#include "decode_worker/cancel_tombstones.h"
+#include "decode_worker/generate_request.h"
+#include "decode_worker/outbox.h"
+#include "decode_worker/router_sessions.h"
+#include "decode_worker/sequence.h"
+#include "decode_worker/step_runner.h"
+#include "kvcache/kv_pool.h"
+#include "kvcache/page_allocator.h"
+#include "kvtransfer/page_memory.h"
+#include "kvtransfer/transfer_target.h"
+#include "model/model_executor.h"
+#include "proto/worker.pb.h"
+
+namespace tandem::decode {
+
+struct EngineOptions {
+  BatchLimits batch;
+  int num_waiting_max = 0;         // requests in line; one more is refused
+  int64_t context_length_max = 0;  // prompt and generated tokens of one sequence; at most what the pool holds
+  absl::Duration router_grace = absl::Seconds(2);
+  kvtransfer::TargetOptions transfer;  // with this worker's incarnation and its pool's layout
+};
+
+// What has happened since the start; never goes back.
+struct EngineCounters {
+  int64_t requests_received = 0;
+  int64_t requests_finished = 0;
+  int64_t requests_cancelled = 0;
+  int64_t requests_failed = 0;
+  int64_t requests_dropped = 0;  // of routers that were gone when they arrived, duplicates, cancelled beforehand
+  int64_t tokens_generated = 0;
+  int64_t tokens_replayed = 0;
+  int64_t replay_mismatches = 0;
+  int64_t retractions = 0;
+  int64_t stale_retries = 0;      // ABORTED, tried once more
+  int64_t data_loss_retries = 0;  // sums disagreed twice, prefilled once more
+  int64_t lanes_quarantined = 0;
+  int64_t steps = 0;  // forward passes
+  int64_t rows = 0;
+};
+
+class Engine final {
+ public:
+  // All outlive the engine. The pool's layout equals options.transfer.layout.
+  Engine(const EngineOptions& options, const base::Clock& clock, model::ModelExecutor& executor,
+         const kvcache::KvPool& pool, Outbox& outbox);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // ---- Routers. stream_id: not zero, never used again. ----
+  void RouterAttached(uint64_t stream_id, const proto::Identity& router);
+  void RouterMessage(uint64_t stream_id, const proto::RouterMessage& message);
+  void RouterLost(uint64_t stream_id);
+  void Generate(GenerateRequest request);
+
+  // ---- Prefill peers, by bootstrap address ----
+  void PeerUp(const std::string& peer, const kvtransfer::SourcePeer& source);
+  void PeerDown(const std::string& peer, const absl::Status& status);
+  void PeerMessage(const std::string& peer, const proto::TransferMessage& message);
+  void FetchDone(uint64_t fetch_id, const absl::Status& status);
+
+  // ---- Work ----
+  void Step();
+  // The point of the clock at which Step() has something to do though no input comes; now or earlier: at once.
+  absl::Duration NextWake() const;
+  // Refuses every request that comes later with UNAVAILABLE; those that live go on to their end.
+  void Drain() { is_draining_ = true; }
+  bool is_draining() const { return is_draining_; }
+  bool IsAtRest() const { return sequences_.empty(); }
+
+  proto::Load load() const;
+  const EngineCounters& counters() const { return counters_; }
+  const kvtransfer::TransferTarget& transfer() const { return transfer_; }
+  const kvcache::PageAllocator& pages() const { return pages_; }
+  // A line for each sequence: /statusz.
+  std::string Describe() const;
+
+ private:
+  using ByAge = absl::btree_map<uint64_t, Sequence*>;  // by arrival
+
+  absl::Status Validate(const GenerateRequest& request) const;
+  // ABORTED where a later attempt of the same request is here; earlier ones end.
+  absl::Status SupersedeOtherAttempts(const RequestKey& key);
+  void Cancel(const proto::Cancel& cancel);
+  // The router is dead: cancels all of its requests and forgets what was kept for it.
+  void Forget(uint64_t router_incarnation, absl::string_view why);
+  void ExpireDeadlines();
+
+  void Admit();
+  void BeginTransfer(Sequence& sequence);
+  void PumpTransfer();
+  void Handle(kvtransfer::SendMessage& output);
+  void Handle(kvtransfer::StartFetch& output);
+  void Handle(kvtransfer::CancelFetches& output);
+  void Handle(kvtransfer::FirstTokenArrived& output);
+  void Handle(kvtransfer::TransferReady& output);
+  void Handle(kvtransfer::TransferFailed& output);
+  void Handle(kvtransfer::PagesReleased& output);
+  void Handle(kvtransfer::EpochClosed& output);
+  void Handle(kvtransfer::LaneQuarantined& output);
+  void Handle(kvtransfer::ResetPeer& output);
+
+  void StepRunning();
+  void Grow(Sequence& sequence, int num_new_pages);
+  void TakeDraws(Sequence& sequence, absl::Span<const uint32_t> draws, proto::TokenBatch& batch);
+  void Retract(Sequence& sequence);
+  void AppendToken(Sequence& sequence, uint32_t token, proto::TokenBatch& batch);
+
+  // Stops whatever the sequence does; it ends with `outcome` once nothing is held.
+  void End(Sequence& sequence, Outcome outcome);
+  void GiveBackPages(Sequence& sequence);
+  void EndIfNothingIsHeld(Sequence& sequence);
+
+  void SendTokens(uint64_t router_incarnation, proto::TokenBatch batch);
+  void SendEnded(const Sequence& sequence);
+  void SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message);
+  void AnnouncePrefillPeers();
+  void ReportPeer(const proto::PeerStatus& status);
+  void ReportPeerDown(const std::string& peer, const absl::Status& status);
+
+  const EngineOptions options_;
+  const base::Clock& clock_;
+  const kvcache::KvPool pool_;
+  Outbox& outbox_;
+  const BatchScheduler scheduler_;
+  StepRunner runner_;
+  kvcache::PageAllocator pages_;
+  kvtransfer::HostPageMemory page_memory_;
+  kvtransfer::TransferTarget transfer_;
+  RouterSessions routers_;
+  CancelTombstones cancelled_early_;
+
+  absl::flat_hash_map<RequestKey, std::unique_ptr<Sequence>> sequences_;
+  ByAge waiting_;
+  ByAge holders_;  // of pages
+  absl::flat_hash_map<uint64_t, Sequence*> by_epoch_;
+  // What a detached router would miss: the last messages of requests that ended meanwhile. Bounded by its requests.
+  absl::flat_hash_map<uint64_t, std::vector<proto::WorkerMessage>> missed_;
+  std::map<std::string, proto::PeerStatus, std::less<>> peers_;  // by bootstrap address, as last reported
+  std::set<std::string> announced_peers_;
+  const int vocab_size_;
+  uint64_t next_arrival_ = 1;
+  bool has_work_ = false;  // the next Step() may do something though no input comes
+  bool is_draining_ = false;
+  EngineCounters counters_;
+};
+
+}  // namespace tandem::decode

@@ -1,0 +1,206 @@
+// Routers and prefill peers, as the engine sees them: who is there, and who is told what. See engine.h.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "decode_worker/engine.h"
+
+namespace tandem::decode {
+namespace {
+
+proto::SequenceTokens TokensFrom(const Sequence& sequence, size_t first_position) {
+  proto::SequenceTokens tokens;
+  *tokens.mutable_key() = sequence.request.key.ToProto();
+  tokens.set_first_position(static_cast<uint32_t>(first_position));
+  tokens.mutable_tokens()->Add(sequence.generated.begin() + static_cast<ptrdiff_t>(first_position),
+                               sequence.generated.end());
+  tokens.set_finish_reason(sequence.finish_reason);
+  return tokens;
+}
+
+// Everything the router has not sent itself.
+proto::WorkerMessage AllTokensOf(const Sequence& sequence) {
+  proto::WorkerMessage message;
+  *message.mutable_tokens()->add_sequences() = TokensFrom(sequence, sequence.request.head.generated_tokens_size());
+  return message;
+}
+
+bool HasNewTokens(const Sequence& sequence) {
+  return sequence.generated.size() > static_cast<size_t>(sequence.request.head.generated_tokens_size());
+}
+
+}  // namespace
+
+// ---- Routers ----
+
+void Engine::RouterAttached(uint64_t stream_id, const proto::Identity& router) {
+  const uint64_t incarnation = router.incarnation();
+  for (const uint64_t lapsed : routers_.Attach(stream_id, router)) Forget(lapsed, "its router was restarted");
+  proto::WorkerMessage message;
+  for (const auto& [address, status] : peers_) {
+    *message.mutable_peer_status() = status;
+    outbox_.ToRouter(incarnation, message);
+  }
+  // What the lost stream may have swallowed is said again: positions make duplicates harmless.
+  for (const auto& [key, sequence] : sequences_) {
+    if (key.router_incarnation == incarnation && HasNewTokens(*sequence)) {
+      outbox_.ToRouter(incarnation, AllTokensOf(*sequence));
+    }
+  }
+  if (const auto missed = missed_.extract(incarnation); !missed.empty()) {
+    for (proto::WorkerMessage& kept : missed.mapped()) outbox_.ToRouter(incarnation, std::move(kept));
+  }
+  AnnouncePrefillPeers();
+  PumpTransfer();
+}
+
+void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& message) {
+  switch (message.message_case()) {
+    case proto::RouterMessage::kPrefillSet: {
+      const auto& addresses = message.prefill_set().bootstrap_addresses();
+      routers_.SetPrefillPeers(routers_.IncarnationOf(stream_id), {addresses.begin(), addresses.end()});
+      AnnouncePrefillPeers();
+      break;
+    }
+    case proto::RouterMessage::kCancel:
+      Cancel(message.cancel());
+      break;
+    case proto::RouterMessage::kHello:      // said once, through RouterAttached
+    case proto::RouterMessage::kHeartbeat:  // a sign of life: the stream's owner has seen it
+    case proto::RouterMessage::kCredit:     // the stream's owner bounds what a router may leave unread
+    case proto::RouterMessage::MESSAGE_NOT_SET:
+      break;
+  }
+  PumpTransfer();
+}
+
+void Engine::RouterLost(uint64_t stream_id) { routers_.Detach(stream_id, clock_.Now()); }
+
+void Engine::Cancel(const proto::Cancel& cancel) {
+  const RequestKey key = RequestKey::From(cancel.key());
+  const auto it = sequences_.find(key);
+  if (it != sequences_.end()) {
+    End(*it->second, {.error = absl::OkStatus(), .is_cancelled = true});
+    return;
+  }
+  // Ended long ago, or its Generate is still on the way: either way nothing is held of it.
+  cancelled_early_.Add(key, clock_.Now());
+  proto::WorkerMessage message;
+  *message.mutable_ended()->mutable_key() = cancel.key();
+  message.mutable_ended()->set_is_cancelled(true);
+  SendToRouter(key.router_incarnation, std::move(message));
+}
+
+void Engine::Forget(uint64_t router_incarnation, absl::string_view why) {
+  missed_.erase(router_incarnation);
+  std::vector<Sequence*> orphans;
+  for (const auto& [key, sequence] : sequences_) {
+    if (key.router_incarnation == router_incarnation) orphans.push_back(sequence.get());
+  }
+  for (Sequence* orphan : orphans) End(*orphan, {.error = absl::CancelledError(why), .is_cancelled = true});
+  AnnouncePrefillPeers();
+}
+
+void Engine::SendTokens(uint64_t router_incarnation, proto::TokenBatch batch) {
+  proto::WorkerMessage message;
+  *message.mutable_tokens() = std::move(batch);
+  SendToRouter(router_incarnation, std::move(message));
+}
+
+void Engine::SendEnded(const Sequence& sequence) {
+  const uint64_t router = sequence.request.key.router_incarnation;
+  proto::WorkerMessage message;
+  proto::Ended& ended = *message.mutable_ended();
+  *ended.mutable_key() = sequence.request.key.ToProto();
+  ended.set_is_cancelled(sequence.outcome->is_cancelled);
+  if (const absl::Status& error = sequence.outcome->error; !error.ok()) {
+    ended.mutable_error()->set_code(static_cast<int>(error.code()));
+    ended.mutable_error()->set_message(std::string(error.message()));
+  }
+  if (routers_.IsKnown(router) && !routers_.IsAttached(router)) {
+    if (HasNewTokens(sequence)) missed_[router].push_back(AllTokensOf(sequence));
+    missed_[router].push_back(std::move(message));
+    return;
+  }
+  SendToRouter(router, std::move(message));
+}
+
+void Engine::SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message) {
+  if (routers_.IsAttached(router_incarnation)) outbox_.ToRouter(router_incarnation, std::move(message));
+}
+
+// ---- Prefill peers ----
+
+void Engine::AnnouncePrefillPeers() {
+  std::set<std::string> peers = routers_.PrefillPeers();
+  if (peers == announced_peers_) return;
+  announced_peers_ = std::move(peers);
+  std::erase_if(peers_, [this](const auto& peer) { return !announced_peers_.contains(peer.first); });
+  outbox_.LinkWith({announced_peers_.begin(), announced_peers_.end()});
+}
+
+void Engine::PeerUp(const std::string& peer, const kvtransfer::SourcePeer& source) {
+  transfer_.PeerUp(peer, source);
+  if (announced_peers_.contains(peer)) {
+    proto::PeerStatus& status = peers_[peer];
+    status.Clear();
+    status.set_bootstrap_address(peer);
+    status.set_is_usable(!source.lanes.empty());
+    if (source.lanes.empty()) {
+      status.set_detail("no lane in common");
+    } else {
+      status.set_detail(source.lanes.front().kind);
+      status.set_lane(source.lanes.front().kind);
+      status.set_lane_bytes_per_second(source.lanes.front().bytes_per_second);
+    }
+    ReportPeer(status);
+  }
+  PumpTransfer();
+}
+
+void Engine::PeerDown(const std::string& peer, const absl::Status& status) {
+  transfer_.PeerDown(peer, status);
+  ReportPeerDown(peer, status);
+  PumpTransfer();
+}
+
+void Engine::PeerMessage(const std::string& peer, const proto::TransferMessage& message) {
+  transfer_.Receive(peer, message);
+  PumpTransfer();
+}
+
+void Engine::FetchDone(uint64_t fetch_id, const absl::Status& status) {
+  transfer_.FetchDone(fetch_id, status);
+  PumpTransfer();
+}
+
+void Engine::Handle(kvtransfer::LaneQuarantined& output) {
+  ++counters_.lanes_quarantined;
+  const auto it = peers_.find(output.peer);
+  if (it == peers_.end()) return;
+  it->second.set_detail(absl::StrCat("lane quarantined: ", output.detail));
+  ReportPeer(it->second);
+}
+
+void Engine::Handle(kvtransfer::ResetPeer& output) {
+  ReportPeerDown(output.peer, output.status);
+  outbox_.Reset(std::move(output));
+}
+
+void Engine::ReportPeerDown(const std::string& peer, const absl::Status& status) {
+  if (!announced_peers_.contains(peer)) return;
+  proto::PeerStatus& report = peers_[peer];
+  report.Clear();
+  report.set_bootstrap_address(peer);
+  report.set_detail(status.ToString());
+  ReportPeer(report);
+}
+
+void Engine::ReportPeer(const proto::PeerStatus& status) {
+  proto::WorkerMessage message;
+  *message.mutable_peer_status() = status;
+  for (const uint64_t router : routers_.Attached()) outbox_.ToRouter(router, message);
+}
+
+}  // namespace tandem::decode

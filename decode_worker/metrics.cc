@@ -1,0 +1,92 @@
+#include "decode_worker/metrics.h"
+
+namespace tandem::decode {
+
+DecodeMetrics::DecodeMetrics(base::Metrics& m)
+    : running_requests_(m.AddGauge("tandem_num_running_reqs", "Requests that hold KV pages.")),
+      queued_requests_(m.AddGauge("tandem_num_queue_reqs", "Requests that wait for KV pages.")),
+      queued_tokens_(m.AddGauge("tandem_num_queue_tokens", "Prompt and generated tokens of the requests that wait.")),
+      kv_pages_used_(m.AddGauge("tandem_kv_pages_used", "KV pages of 64 tokens that somebody holds.")),
+      kv_pages_total_(m.AddGauge("tandem_kv_pages_total", "KV pages of the pool.")),
+      mailbox_messages_(m.AddGauge("tandem_engine_mailbox_messages", "Messages that wait for the engine's thread.")),
+      transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
+      transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),
+      transfer_outstanding_fetches_(m.AddGauge("tandem_kv_transfer_outstanding_fetches", "Fetches under way.")),
+      transfer_outstanding_bytes_(m.AddGauge("tandem_kv_transfer_outstanding_bytes", "Bytes of fetches under way.")),
+      transfer_unfetched_bytes_(m.AddGauge("tandem_kv_transfer_announced_unfetched_bytes",
+                                           "Bytes that prefill has announced and that have not arrived.")),
+      step_seconds_(m.AddHistogram("tandem_engine_step_seconds", "Time of engine steps with a forward pass.",
+                                   base::LatencyBuckets())),
+      requests_received_(m.AddCounter("tandem_requests_received_total", "Requests that came from routers.")),
+      requests_finished_(
+          m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "finished"}})),
+      requests_cancelled_(
+          m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "cancelled"}})),
+      requests_failed_(
+          m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "failed"}})),
+      requests_dropped_(
+          m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "dropped"}})),
+      tokens_generated_(m.AddCounter("tandem_generation_tokens_total", "Tokens generated, first tokens included.")),
+      tokens_replayed_(m.AddCounter("tandem_replayed_tokens_total",
+                                    "Known tokens whose KV was computed again after a retraction or a failover.")),
+      replay_mismatches_(
+          m.AddCounter("tandem_replay_mismatches_total",
+                       "Replayed tokens that this worker would have drawn differently; 0 in exact mode.")),
+      retractions_(m.AddCounter("tandem_retracted_reqs_total", "Sequences that gave their pages back in page famine.")),
+      stale_retries_(m.AddCounter("tandem_kv_transfer_retries_total", "Transfers tried once more, by cause.",
+                                  {{"cause", "aborted"}})),
+      data_loss_retries_(m.AddCounter("tandem_kv_transfer_retries_total", "Transfers tried once more, by cause.",
+                                      {{"cause", "data_loss"}})),
+      lanes_quarantined_(
+          m.AddCounter("tandem_kv_transfer_quarantines_total", "Lanes taken out of use for wrong sums.")),
+      steps_(m.AddCounter("tandem_engine_steps_total", "Forward passes.")),
+      rows_(m.AddCounter("tandem_engine_rows_total", "Rows of forward passes.")),
+      fetched_bytes_(m.AddCounter("tandem_kv_transfer_fetched_bytes_total", "KV bytes fetched from prefill workers.")),
+      wrong_sums_(m.AddCounter("tandem_kv_transfer_wrong_sums_total", "Pages whose sum did not agree on arrival.")),
+      refetched_pages_(m.AddCounter("tandem_kv_transfer_refetched_pages_total", "Pages fetched a second time.")),
+      fetch_errors_(m.AddCounter("tandem_kv_transfer_fetch_errors_total", "Fetches that a lane failed.")),
+      stale_messages_(m.AddCounter("tandem_kv_transfer_stale_messages_total",
+                                   "Control messages of another incarnation or of another request.")),
+      repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")) {}
+
+void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages) {
+  const proto::Load load = engine.load();
+  running_requests_.Set(load.running_sequences());
+  queued_requests_.Set(load.waiting_requests());
+  queued_tokens_.Set(static_cast<double>(load.waiting_tokens()));
+  kv_pages_used_.Set(static_cast<double>(engine.pages().num_used()));
+  kv_pages_total_.Set(static_cast<double>(engine.pages().num_pages()));
+  mailbox_messages_.Set(static_cast<double>(mailbox_messages));
+  const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
+  transfer_open_epochs_.Set(static_cast<double>(ledger.open_epochs));
+  transfer_held_pages_.Set(static_cast<double>(ledger.held_pages));
+  transfer_outstanding_fetches_.Set(static_cast<double>(ledger.outstanding_fetches));
+  transfer_outstanding_bytes_.Set(static_cast<double>(ledger.outstanding_bytes));
+  transfer_unfetched_bytes_.Set(static_cast<double>(ledger.announced_unfetched_bytes));
+  const EngineCounters& counters = engine.counters();
+  if (counters.steps > last_steps_) step_seconds_.Observe(absl::ToDoubleSeconds(step_time));
+  last_steps_ = counters.steps;
+  requests_received_.Set(counters.requests_received);
+  requests_finished_.Set(counters.requests_finished);
+  requests_cancelled_.Set(counters.requests_cancelled);
+  requests_failed_.Set(counters.requests_failed);
+  requests_dropped_.Set(counters.requests_dropped);
+  tokens_generated_.Set(counters.tokens_generated);
+  tokens_replayed_.Set(counters.tokens_replayed);
+  replay_mismatches_.Set(counters.replay_mismatches);
+  retractions_.Set(counters.retractions);
+  stale_retries_.Set(counters.stale_retries);
+  data_loss_retries_.Set(counters.data_loss_retries);
+  lanes_quarantined_.Set(counters.lanes_quarantined);
+  steps_.Set(counters.steps);
+  rows_.Set(counters.rows);
+  const kvtransfer::TargetCounters& transfer = engine.transfer().counters();
+  fetched_bytes_.Set(transfer.fetched_bytes);
+  wrong_sums_.Set(transfer.wrong_sums);
+  refetched_pages_.Set(transfer.refetched_pages);
+  fetch_errors_.Set(transfer.fetch_errors);
+  stale_messages_.Set(transfer.stale_messages);
+  repeats_.Set(transfer.repeats_sent);
+}
+
+}  // namespace tandem::decode

@@ -1,0 +1,53 @@
+// Every metric of the decode worker, with its help text. docs/operations.md lists them.
+#pragma once
+
+#include "absl/time/time.h"
+#include "base/metrics.h"
+#include "decode_worker/engine.h"
+#include "worker_shell/mirrored_counter.h"
+
+namespace tandem::decode {
+
+class DecodeMetrics final {
+ public:
+  explicit DecodeMetrics(base::Metrics& metrics);
+  // After every engine step, on the engine's thread.
+  void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
+
+ private:
+  prometheus::Gauge& running_requests_;
+  prometheus::Gauge& queued_requests_;
+  prometheus::Gauge& queued_tokens_;
+  prometheus::Gauge& kv_pages_used_;
+  prometheus::Gauge& kv_pages_total_;
+  prometheus::Gauge& mailbox_messages_;
+  prometheus::Gauge& transfer_open_epochs_;
+  prometheus::Gauge& transfer_held_pages_;
+  prometheus::Gauge& transfer_outstanding_fetches_;
+  prometheus::Gauge& transfer_outstanding_bytes_;
+  prometheus::Gauge& transfer_unfetched_bytes_;
+  prometheus::Histogram& step_seconds_;
+  worker_shell::MirroredCounter requests_received_;
+  worker_shell::MirroredCounter requests_finished_;
+  worker_shell::MirroredCounter requests_cancelled_;
+  worker_shell::MirroredCounter requests_failed_;
+  worker_shell::MirroredCounter requests_dropped_;
+  worker_shell::MirroredCounter tokens_generated_;
+  worker_shell::MirroredCounter tokens_replayed_;
+  worker_shell::MirroredCounter replay_mismatches_;
+  worker_shell::MirroredCounter retractions_;
+  worker_shell::MirroredCounter stale_retries_;
+  worker_shell::MirroredCounter data_loss_retries_;
+  worker_shell::MirroredCounter lanes_quarantined_;
+  worker_shell::MirroredCounter steps_;
+  worker_shell::MirroredCounter rows_;
+  worker_shell::MirroredCounter fetched_bytes_;
+  worker_shell::MirroredCounter wrong_sums_;
+  worker_shell::MirroredCounter refetched_pages_;
+  worker_shell::MirroredCounter fetch_errors_;
+  worker_shell::MirroredCounter stale_messages_;
+  worker_shell::MirroredCounter repeats_;
+  int64_t last_steps_ = 0;
+};
+
+}  // namespace tandem::decode

@@ -1,0 +1,286 @@
+#include "decode_worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/admin_http.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/status_macros.h"
+#include "decode_worker/engine.h"
+#include "decode_worker/host_memory.h"
+#include "decode_worker/metrics.h"
+#include "decode_worker/outbox.h"
+#include "decode_worker/peer_links.h"
+#include "decode_worker/router_service.h"
+#include "kvcache/kv_pool.h"
+#include "kvtransfer/lane_set.h"
+#include "worker_shell/engine_thread.h"
+#include "worker_shell/identity.h"
+
+namespace tandem::decode {
+namespace {
+
+constexpr int kPartialRequestsMax = 64;  // prompts under way on one Bulk stream
+// Generates that wait for the engine's thread: a step's worth of arrivals, with room for a burst.
+constexpr size_t kMailboxCapacity = 4096;
+constexpr absl::Duration kDescribeInterval = absl::Milliseconds(200);
+
+}  // namespace
+
+class Worker::Core final : public Outbox {
+ public:
+  Core(const DecodeConfig& config, const base::Clock& clock, HostMemory memory)
+      : config_(config), clock_(clock), memory_(std::move(memory)), metrics_("decode"), decode_metrics_(metrics_) {}
+  ~Core() override {
+    admin_.reset();
+    if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
+  }
+
+  absl::Status Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout);
+  absl::Status Drain(absl::Duration timeout);
+
+  int rpc_port() const { return service_->port(); }
+  int admin_port() const { return admin_->port(); }
+
+  // ---- Outbox: the engine's thread ----
+  void ToRouter(uint64_t router_incarnation, proto::WorkerMessage message) override {
+    if (message.has_ended()) LogEnded(message.ended());
+    service_->Send(router_incarnation, std::move(message));
+  }
+  void ToPeer(kvtransfer::SendMessage message) override { links_->Send(message); }
+  void Fetch(kvtransfer::StartFetch fetch) override { lanes_->Run(std::move(fetch)); }
+  void Cancel(kvtransfer::CancelFetches cancel) override { lanes_->Cancel(cancel); }
+  void Reset(kvtransfer::ResetPeer reset) override {
+    lanes_->Retire(reset.peer);
+    links_->Reset(reset);
+  }
+  void LinkWith(const std::vector<std::string>& addresses) override { links_->LinkWith(addresses); }
+
+ private:
+  using Thread = worker_shell::EngineThread<Engine>;
+  // What the engine last said of itself.
+  struct Published {
+    proto::Load load;
+    uint64_t steps = 0;
+    bool is_draining = false;
+    bool is_at_rest = true;
+    std::string description;
+    absl::Duration described_at = -absl::InfiniteDuration();
+  };
+
+  static void LogEnded(const proto::Ended& ended) {
+    const RequestKey key = RequestKey::From(ended.key());
+    LOG_INFO("request ended", {"req", key.ToString()}, {"cancelled", ended.is_cancelled() ? 1 : 0},
+             {"error", ended.has_error() ? ended.error().message() : "none"});
+  }
+  worker_shell::LiveEvents LiveEvents();
+  PeerLinksEvents LinkEvents();
+  base::AdminHandlers AdminHandlers();
+  absl::Status AcceptGenerate(GenerateRequest request);
+  void AfterStep(const Engine& engine) ABSL_LOCKS_EXCLUDED(published_mutex_);
+  worker_shell::WorkerVitals Vitals() const ABSL_LOCKS_EXCLUDED(published_mutex_);
+
+  const DecodeConfig config_;
+  const base::Clock& clock_;
+  HostMemory memory_;
+  base::Metrics metrics_;
+  DecodeMetrics decode_metrics_;
+  mutable absl::Mutex published_mutex_;
+  Published published_ ABSL_GUARDED_BY(published_mutex_);
+  std::unique_ptr<model::ModelExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Thread> thread_;
+  // Destroyed in this order from below: streams, links, lanes; their last events meet a closed mailbox.
+  std::unique_ptr<kvtransfer::LaneSet> lanes_;
+  std::unique_ptr<PeerLinks> links_;
+  std::unique_ptr<RouterService> service_;
+  std::unique_ptr<base::AdminHttpServer> admin_;
+};
+
+absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout) {
+  const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
+  const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
+  ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
+  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes, num_rows_max));
+  const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
+  const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
+
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{.batch = {.num_sequences_max = config_.max_running_requests, .num_rows_max = num_rows_max},
+                    .num_waiting_max = config_.max_queued_requests,
+                    .context_length_max = context_length_max,
+                    .router_grace = config_.router_grace,
+                    .transfer = {.incarnation = identity.incarnation(), .layout = layout}},
+      clock_, *executor_, pool, *this);
+  thread_ =
+      std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
+  lanes_ = std::make_unique<kvtransfer::LaneSet>([this](uint64_t fetch_id, absl::Status status) {
+    thread_->PostReserved([fetch_id, status](Engine& engine) { engine.FetchDone(fetch_id, status); });
+  });
+
+  PeerLinksOptions links;
+  *links.hello.mutable_identity() = identity;
+  *links.hello.mutable_fingerprint() = model.fingerprint();
+  links.hello.mutable_lanes()->Add(config_.lanes.begin(), config_.lanes.end());
+  ASSIGN_OR_RETURN(*links.hello.mutable_host_id(), worker_shell::HostId());
+  links.hello.set_num_pages(layout.num_pages);
+  links.liveness = {.heartbeat_interval = config_.heartbeat_interval,
+                    .silence_max = config_.peer_silence_max,
+                    .engine_stall_max = config_.engine_stall_max};
+  links.wiring = {.kinds = config_.lanes,
+                  .net_devices = config_.net_devices,
+                  .target_incarnation = identity.incarnation(),
+                  .target = memory_.bytes(),
+                  .warm_up_offset = static_cast<uint64_t>(layout.pool_bytes()),
+                  .warm_up_bytes = kvtransfer::kWarmUpBytesMax};
+  links_ = std::make_unique<PeerLinks>(std::move(links), clock_, LinkEvents());
+
+  RouterServiceOptions service;
+  service.listen_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
+  service.assembler = {.num_partial_requests_max = kPartialRequestsMax, .num_prompt_tokens_max = context_length_max};
+  service.live.heartbeat_interval = config_.heartbeat_interval;
+  service.live.silence_max = config_.router_silence_max;
+  proto::WorkerHello& hello = service.live.hello;
+  *hello.mutable_identity() = identity;
+  hello.set_model_hash(model.hash());
+  hello.set_context_length_max(static_cast<uint32_t>(context_length_max));
+  hello.set_kv_tokens_capacity(layout.num_pages * kvcache::kPageTokens);
+  ASSIGN_OR_RETURN(service_, RouterService::Start(std::move(service), clock_, LiveEvents(),
+                                                  [this](GenerateRequest r) { return AcceptGenerate(std::move(r)); }));
+  thread_->Start();
+  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(config_.admin_host, config_.admin_port, AdminHandlers()));
+  LOG_INFO("decode worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
+           {"admin_port", admin_port()}, {"kv_pages", layout.num_pages}, {"context_length_max", context_length_max});
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Core::AcceptGenerate(GenerateRequest request) {
+  const auto shared = std::make_shared<GenerateRequest>(std::move(request));
+  if (thread_->Post([shared](Engine& engine) { engine.Generate(std::move(*shared)); })) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("messages that wait for the engine: ", thread_->mailbox_size(), ", at most ", kMailboxCapacity));
+}
+
+worker_shell::LiveEvents Worker::Core::LiveEvents() {
+  return {
+      .attached =
+          [this](uint64_t stream_id, const proto::Identity& router) {
+            thread_->PostReserved([=](Engine& engine) { engine.RouterAttached(stream_id, router); });
+          },
+      .message =
+          [this](uint64_t stream_id, proto::RouterMessage message) {
+            if (message.has_heartbeat()) return;  // the stream has noted it
+            thread_->PostReserved(
+                [=, message = std::move(message)](Engine& engine) { engine.RouterMessage(stream_id, message); });
+          },
+      .lost =
+          [this](uint64_t stream_id) { thread_->PostReserved([=](Engine& engine) { engine.RouterLost(stream_id); }); },
+      .vitals = [this] { return Vitals(); }};
+}
+
+PeerLinksEvents Worker::Core::LinkEvents() {
+  return {.up =
+              [this](const std::string& peer, std::shared_ptr<WiredPeer> wired) {
+                thread_->PostReserved([this, peer, wired](Engine& engine) {
+                  lanes_->Add(peer, std::move(wired->lanes));
+                  engine.PeerUp(peer, wired->source);
+                });
+              },
+          .down =
+              [this](const std::string& peer, const absl::Status& status) {
+                thread_->PostReserved([this, peer, status](Engine& engine) {
+                  lanes_->Retire(peer);
+                  engine.PeerDown(peer, status);
+                });
+              },
+          .message =
+              [this](const std::string& peer, proto::TransferMessage message) {
+                thread_->PostReserved(
+                    [peer, message = std::move(message)](Engine& engine) { engine.PeerMessage(peer, message); });
+              },
+          .vitals =
+              [this] {
+                const worker_shell::WorkerVitals vitals = Vitals();
+                return kvtransfer::EngineVitals{.steps = vitals.engine_steps,
+                                                .oldest_work_age = vitals.oldest_work_age};
+              }};
+}
+
+void Worker::Core::AfterStep(const Engine& engine) {
+  decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
+  const absl::Duration now = clock_.Now();
+  absl::MutexLock lock(&published_mutex_);
+  published_.load = engine.load();
+  ++published_.steps;
+  published_.is_draining = engine.is_draining();
+  published_.is_at_rest = engine.IsAtRest();
+  // Text costs more than a step may: now and then while busy, always before a sleep.
+  if (engine.NextWake() > now || now - published_.described_at >= kDescribeInterval) {
+    published_.description = engine.Describe();
+    published_.described_at = now;
+  }
+}
+
+worker_shell::WorkerVitals Worker::Core::Vitals() const {
+  absl::MutexLock lock(&published_mutex_);
+  return {.engine_steps = published_.steps, .oldest_work_age = thread_->StepAge(), .load = published_.load};
+}
+
+base::AdminHandlers Worker::Core::AdminHandlers() {
+  base::AdminHandlers handlers;
+  handlers["/health"] = [] { return base::AdminReply{.body = "ok\n"}; };
+  handlers["/readyz"] = [this] {
+    absl::MutexLock lock(&published_mutex_);
+    if (published_.is_draining) return base::AdminReply{.status = 503, .body = "draining\n"};
+    return base::AdminReply{.body = "ok\n"};
+  };
+  handlers["/metrics"] = [this] {
+    return base::AdminReply{.body = metrics_.Expose(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  };
+  handlers["/statusz"] = [this] {
+    absl::MutexLock lock(&published_mutex_);
+    const proto::Load& load = published_.load;
+    return base::AdminReply{
+        .body = absl::StrCat(
+            "decode worker\nrouters: ", service_->num_routers(), "\nsequences with pages: ", load.running_sequences(),
+            "\nrequests in line: ", load.waiting_requests(), "\nkv pages free: ", load.kv_pages_free(), " of ",
+            load.kv_pages_total(), "\nengine steps: ", load.engine_steps(), "\n\n", published_.description)};
+  };
+  return handlers;
+}
+
+absl::Status Worker::Core::Drain(absl::Duration timeout) {
+  service_->AnnounceDraining();
+  thread_->PostReserved([](Engine& engine) { engine.Drain(); });
+  absl::MutexLock lock(&published_mutex_);
+  const auto is_drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(published_mutex_) {
+    return published_.is_draining && published_.is_at_rest;
+  };
+  if (published_mutex_.AwaitWithTimeout(absl::Condition(&is_drained), timeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("requests still live after ", absl::FormatDuration(timeout)));
+}
+
+Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Worker::~Worker() = default;
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config, const base::Clock& clock) {
+  RETURN_IF_ERROR(Validate(config));
+  ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config.cluster));
+  const kvcache::KvLayout layout{.num_layers = model.num_layers(),
+                                 .num_pages = config.kv_cache_tokens / kvcache::kPageTokens};
+  // The scratch of lane warm-ups lies behind the pool.
+  ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
+  auto core = std::make_unique<Core>(config, clock, std::move(memory));
+  RETURN_IF_ERROR(core->Start(model, layout));
+  return std::unique_ptr<Worker>(new Worker(std::move(core)));
+}
+
+int Worker::rpc_port() const { return core_->rpc_port(); }
+int Worker::admin_port() const { return core_->admin_port(); }
+absl::Status Worker::Drain(absl::Duration timeout) { return core_->Drain(timeout); }
+
+}  // namespace tandem::decode

@@ -1,0 +1,248 @@
+#include "prefill_worker/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+#include "prefill_worker/kv_announcer.h"
+#include "worker_shell/sampling.h"
+
+namespace tandem::prefill {
+
+std::string Engine::Request::Owner() const {
+  return absl::StrFormat("request %016x/%d epoch %d", start.key.request_id(), start.key.attempt(), id.epoch);
+}
+
+Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::ModelExecutor& executor,
+               const kvcache::KvPool& pool, kvtransfer::ReadableEpochs* readable, Outbox& outbox)
+    : options_(options),
+      clock_(clock),
+      executor_(executor),
+      pool_(pool),
+      outbox_(outbox),
+      sampler_(executor.vocab_size()),
+      scheduler_(options.chunks),
+      pages_(pool.layout().num_pages),
+      page_memory_(pool),
+      transfer_(options.transfer, {&page_memory_}, &clock, readable) {
+  TANDEM_CHECK(pool.layout() == options.transfer.layout, "the transfer's layout is not the pool's");
+}
+
+// ---- Decode workers ----
+
+void Engine::TargetUp(uint64_t target_incarnation, const std::string& instance) {
+  transfer_.LinkUp(target_incarnation, instance);
+  PumpTransfer();
+}
+
+void Engine::TargetDown(uint64_t target_incarnation) {
+  transfer_.LinkDown(target_incarnation);
+  PumpTransfer();
+}
+
+void Engine::TargetMessage(uint64_t target_incarnation, const proto::TransferMessage& message) {
+  transfer_.Receive(target_incarnation, message);
+  PumpTransfer();
+}
+
+void Engine::PumpTransfer() {
+  for (auto outputs = transfer_.TakeOutputs(); !outputs.empty(); outputs = transfer_.TakeOutputs()) {
+    for (kvtransfer::SourceOutput& output : outputs) {
+      std::visit([this](auto& kind) { Handle(kind); }, output);
+    }
+  }
+}
+
+void Engine::Handle(kvtransfer::SendToTarget& output) { outbox_.ToTarget(std::move(output)); }
+
+absl::Status Engine::Validate(const kvtransfer::StartRequest& start) const {
+  if (is_draining_) return absl::UnavailableError("prefill worker is draining");
+  if (start.num_choices > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("num_choices ", start.num_choices, " is not served, at most 1"));
+  }
+  const auto num_tokens = static_cast<int64_t>(start.prompt_tokens.size());
+  const int64_t num_tokens_max = pages_.num_pages() * kvcache::kPageTokens;
+  if (num_tokens > num_tokens_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt has ", num_tokens, " tokens, prefill's KV pool holds ", num_tokens_max));
+  }
+  for (const uint32_t token : start.prompt_tokens) {
+    if (token >= static_cast<uint32_t>(executor_.vocab_size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("prompt token ", token, " is outside the vocabulary of ", executor_.vocab_size()));
+    }
+  }
+  const absl::Status sampling = model::ValidateSamplingParams(worker_shell::SamplingFrom(start.sampling));
+  if (!sampling.ok()) return sampling;
+  if (static_cast<int>(waiting_.size()) >= options_.num_waiting_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("prompts in line: ", waiting_.size(), ", at most ", options_.num_waiting_max));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Handle(kvtransfer::AdmitRequest& output) {
+  ++counters_.requests_received;
+  const absl::Status valid = Validate(output.start);
+  Request& request = requests_[output.id];
+  request.id = output.id;
+  request.start = std::move(output.start);
+  request.arrival = next_arrival_++;
+  if (!valid.ok()) {
+    ++counters_.requests_refused;
+    transfer_.Fail(request.id, valid);
+    return;
+  }
+  request.prompt.assign(request.start.prompt_tokens.begin(), request.start.prompt_tokens.end());
+  waiting_.emplace(request.arrival, &request);
+  has_work_ = true;
+}
+
+void Engine::Handle(kvtransfer::EndRequest& output) {
+  const auto it = requests_.find(output.id);
+  TANDEM_CHECK(it != requests_.end(), "a request ended that was never admitted");
+  Request& request = it->second;
+  ++(output.status.ok() ? counters_.requests_done : counters_.requests_ended);
+  waiting_.erase(request.arrival);
+  active_.erase(request.arrival);
+  pages_.Release(request.pages, request.Owner());
+  requests_.erase(it);
+  has_work_ = true;  // somebody in line may have its pages
+}
+
+// ---- Work ----
+
+void Engine::Step() {
+  has_work_ = false;
+  transfer_.Tick();
+  PumpTransfer();
+  Admit();
+  PumpTransfer();
+  StepChunks();
+  PumpTransfer();
+}
+
+absl::Duration Engine::NextWake() const { return has_work_ ? clock_.Now() : transfer_.NextTick(); }
+
+void Engine::Admit() {
+  while (!waiting_.empty()) {
+    Request& request = *waiting_.begin()->second;
+    const auto num_tokens = static_cast<int64_t>(request.prompt.size());
+    auto pages = pages_.Allocate(kvcache::PagesForTokens(num_tokens), request.Owner());
+    if (!pages.ok()) return;  // in order of arrival: nobody overtakes; pages come back by EndRequest
+    request.pages = *std::move(pages);
+    // The last page's rest goes over the wire and into its sum: nothing of its last tenant may be there.
+    if (num_tokens % kvcache::kPageTokens != 0) pool_.ZeroPage(request.pages.back());
+    waiting_.erase(waiting_.begin());
+    active_.emplace(request.arrival, &request);
+    transfer_.Accept(request.id, {request.pages});
+  }
+}
+
+void Engine::StepChunks() {
+  std::vector<Request*> candidates;
+  std::vector<int64_t> num_tokens_left;
+  for (const auto& [arrival, request] : active_) {
+    candidates.push_back(request);
+    num_tokens_left.push_back(request->num_left());
+  }
+  std::vector<int32_t> tokens, logits_rows;
+  std::vector<model::Segment> segments;
+  step_.clear();
+  for (const PlannedChunk& planned : scheduler_.Plan(num_tokens_left)) {
+    Request* request = candidates[planned.request_index];
+    const auto row_begin = static_cast<int>(tokens.size());
+    const auto chunk = request->prompt.begin() + request->num_computed;
+    tokens.insert(tokens.end(), chunk, chunk + planned.num_tokens);
+    segments.push_back({.row_begin = row_begin,
+                        .num_rows = planned.num_tokens,
+                        .first_position = request->num_computed,
+                        .page_table = request->pages});
+    const bool is_last_chunk = planned.num_tokens == request->num_left();
+    if (is_last_chunk && request->start.generated_tokens.empty()) {
+      logits_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
+    }
+    step_.push_back({.request = request, .num_tokens = planned.num_tokens});
+  }
+  if (step_.empty()) return;
+
+  std::vector<float> logits(logits_rows.size() * executor_.vocab_size());
+  ++counters_.steps;
+  counters_.prompt_tokens += static_cast<int64_t>(tokens.size());
+  has_work_ = true;
+  const absl::Status status = executor_.Forward(
+      {.tokens = tokens, .segments = segments, .logits_rows = logits_rows}, [this](int layer) { AnnounceLayer(layer); },
+      absl::MakeSpan(logits));
+  if (status.ok()) {
+    FinishChunks(logits);
+  } else {
+    for (const Chunk& chunk : step_) transfer_.Fail(chunk.request->id, status);
+  }
+  step_.clear();
+}
+
+// Within the forward pass: what is announced here is fetched while the next layer computes. Only messages leave;
+// requests that end are dealt with after the step, which still uses them.
+void Engine::AnnounceLayer(int layer) {
+  for (const Chunk& chunk : step_) {
+    const Request& request = *chunk.request;
+    const PageRange pages = PagesCompletedBy(request.num_computed, request.num_computed + chunk.num_tokens,
+                                             static_cast<int64_t>(request.prompt.size()));
+    if (!pages.empty()) transfer_.Complete(request.id, 0, layer, layer + 1, pages.begin, pages.end);
+  }
+  for (kvtransfer::SourceOutput& output : transfer_.TakeOutputs()) {
+    if (auto* message = std::get_if<kvtransfer::SendToTarget>(&output)) {
+      Handle(*message);
+    } else {
+      TANDEM_CHECK(false, "an announcement ended or admitted a request");
+    }
+  }
+}
+
+void Engine::FinishChunks(absl::Span<const float> logits) {
+  const size_t vocab_size = executor_.vocab_size();
+  for (const Chunk& chunk : step_) {
+    Request& request = *chunk.request;
+    request.num_computed += chunk.num_tokens;
+    if (request.num_left() > 0) continue;
+    active_.erase(request.arrival);
+    if (!request.start.generated_tokens.empty()) continue;
+    const auto drawn = sampler_.Sample(logits.first(vocab_size), worker_shell::SamplingFrom(request.start.sampling),
+                                       /*choice=*/0, static_cast<int64_t>(request.prompt.size()));
+    logits.remove_prefix(vocab_size);
+    transfer_.FirstToken(request.id, 0, static_cast<uint32_t>(drawn.token), drawn.logprob);
+    ++counters_.first_tokens;
+  }
+}
+
+// ---- What others see ----
+
+proto::Load Engine::load() const {
+  proto::Load load;
+  load.set_running_sequences(static_cast<uint32_t>(active_.size()));
+  load.set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
+  int64_t waiting_tokens = 0;
+  for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_left();
+  for (const auto& [arrival, request] : active_) waiting_tokens += request->num_left();
+  load.set_waiting_tokens(waiting_tokens);
+  load.set_kv_pages_free(pages_.num_free());
+  load.set_kv_pages_total(pages_.num_pages());
+  load.set_engine_steps(counters_.steps);
+  return load;
+}
+
+std::string Engine::Describe() const {
+  std::string text = "request state prompt_tokens computed_tokens pages decode_incarnation\n";
+  for (const auto& [id, request] : requests_) {
+    const char* state = request.pages.empty() ? "waiting" : request.num_left() > 0 ? "computing" : "kept";
+    absl::StrAppendFormat(&text, "%016x/%d %s %d %d %d %016x\n", request.start.key.request_id(),
+                          request.start.key.attempt(), state, request.prompt.size(), request.num_computed,
+                          request.pages.size(), id.target_incarnation);
+  }
+  return text;
+}
+
+}  // namespace tandem::prefill

@@ -1,0 +1,133 @@
+// The prefill worker without threads and sockets: everything that it decides, in one place.
+//
+// Inputs are member functions, called by one thread; outputs go to the Outbox. Time comes from the clock given. Step()
+// does what is due: leases and repeats, admissions, one forward pass over chunks of several prompts. Between steps the
+// caller sleeps until NextWake() or the next input.
+//
+// The life of a request: Start -> waits in line -> pages for its whole prompt -> Accepted -> chunk steps, in which each
+// layer's complete pages are announced while the next layer computes -> its first token, sampled and sent at once ->
+// pages kept until decode says Done, aborts, or its lease lapses. Any of these ends it at any point before, too.
+// A Start that brings generated tokens gets its prompt's KV and no token: decode replays what it has.
+//
+// Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival; at rest the allocator
+// is empty and the transfer ledger zero.
+// Tested by engine_test.cc and //tests/sim.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "kvcache/kv_pool.h"
+#include "kvcache/page_allocator.h"
+#include "kvtransfer/page_memory.h"
+#include "kvtransfer/transfer_source.h"
+#include "model/model_executor.h"
+#include "model/sampler.h"
+#include "prefill_worker/chunk_scheduler.h"
+#include "prefill_worker/outbox.h"
+#include "proto/worker.pb.h"
+
+namespace tandem::prefill {
+
+struct EngineOptions {
+  ChunkLimits chunks;
+  int num_waiting_max = 0;             // requests in line; one more is refused
+  kvtransfer::SourceOptions transfer;  // with this worker's incarnation and its pool's layout
+};
+
+// What has happened since the start; never goes back.
+struct EngineCounters {
+  int64_t requests_received = 0;
+  int64_t requests_refused = 0;
+  int64_t requests_done = 0;   // decode has every byte
+  int64_t requests_ended = 0;  // aborted, failed or lapsed
+  int64_t prompt_tokens = 0;   // computed
+  int64_t first_tokens = 0;    // sampled
+  int64_t steps = 0;           // forward passes
+};
+
+class Engine final {
+ public:
+  // All outlive the engine; `readable` is what lane threads ask, null where none does.
+  Engine(const EngineOptions& options, const base::Clock& clock, model::ModelExecutor& executor,
+         const kvcache::KvPool& pool, kvtransfer::ReadableEpochs* readable, Outbox& outbox);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // ---- Decode workers ----
+  void TargetUp(uint64_t target_incarnation, const std::string& instance);
+  void TargetDown(uint64_t target_incarnation);
+  void TargetMessage(uint64_t target_incarnation, const proto::TransferMessage& message);
+
+  // ---- Work ----
+  void Step();
+  // The point of the clock at which Step() has something to do though no input comes; now or earlier: at once.
+  absl::Duration NextWake() const;
+  // Refuses every request that comes later with UNAVAILABLE; those that live go on to their end.
+  void Drain() { is_draining_ = true; }
+  bool is_draining() const { return is_draining_; }
+  bool IsAtRest() const { return requests_.empty(); }
+
+  proto::Load load() const;
+  const EngineCounters& counters() const { return counters_; }
+  const kvtransfer::TransferSource& transfer() const { return transfer_; }
+  const kvcache::PageAllocator& pages() const { return pages_; }
+  // A line for each request: /statusz.
+  std::string Describe() const;
+
+ private:
+  struct Request {
+    kvtransfer::EpochId id;
+    kvtransfer::StartRequest start;
+    uint64_t arrival = 0;
+    std::vector<int32_t> prompt;         // as the executor takes it
+    std::vector<kvcache::PageId> pages;  // page table; empty while it waits
+    int64_t num_computed = 0;
+
+    int64_t num_left() const { return static_cast<int64_t>(prompt.size()) - num_computed; }
+    std::string Owner() const;
+  };
+
+  void PumpTransfer();
+  void Handle(kvtransfer::SendToTarget& output);
+  void Handle(kvtransfer::AdmitRequest& output);
+  void Handle(kvtransfer::EndRequest& output);
+  absl::Status Validate(const kvtransfer::StartRequest& start) const;
+  void Admit();
+  void StepChunks();
+  void AnnounceLayer(int layer);
+  void FinishChunks(absl::Span<const float> logits);
+
+  const EngineOptions options_;
+  const base::Clock& clock_;
+  model::ModelExecutor& executor_;
+  const kvcache::KvPool pool_;
+  Outbox& outbox_;
+  model::Sampler sampler_;
+  const ChunkScheduler scheduler_;
+  kvcache::PageAllocator pages_;
+  kvtransfer::HostPageMemory page_memory_;
+  kvtransfer::TransferSource transfer_;
+
+  std::map<kvtransfer::EpochId, Request> requests_;
+  absl::btree_map<uint64_t, Request*> waiting_;  // by arrival
+  absl::btree_map<uint64_t, Request*> active_;   // has pages and tokens left to compute
+  uint64_t next_arrival_ = 1;
+  bool is_draining_ = false;
+  bool has_work_ = false;  // the next Step() may do something though no input comes
+  EngineCounters counters_;
+
+  struct Chunk {
+    Request* request = nullptr;
+    int num_tokens = 0;
+  };
+  std::vector<Chunk> step_;  // of the step under way
+};
+
+}  // namespace tandem::prefill

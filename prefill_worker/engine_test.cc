@@ -1,0 +1,358 @@
+// Proves the life of a request in the prefill engine against decode's real transfer machine: whatever the chunk size
+// and the company, decode gets exactly the KV bytes and the first token of a prompt computed alone and whole.
+#include "prefill_worker/engine.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvcache/kv_layout.h"
+#include "kvtransfer/transfer_target.h"
+#include "tests/sim/hash_model.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/pool_memory.h"
+
+namespace tandem::prefill {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kDecode = 0xD, kPrefill = 0xF;
+constexpr char kPeer[] = "prefill:8998";
+constexpr sim::HashModelOptions kModel{.vocab_size = 97, .weights_seed = 42};
+constexpr int kNumLayers = 3;
+
+// Tells the test what happens around it.
+class SpiedModel final : public model::ModelExecutor {
+ public:
+  SpiedModel(const kvcache::KvPool& pool) : model_(pool, kModel) {}
+  absl::Status Forward(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                       absl::Span<float> logits) override {
+    rows_per_step.push_back(static_cast<int>(batch.tokens.size()));
+    if (!next_error.ok()) return std::exchange(next_error, absl::OkStatus());
+    return model_.Forward(
+        batch,
+        [&](int layer) {
+          layer_done(layer);
+          if (after_layer) after_layer(layer);
+        },
+        logits);
+  }
+  int vocab_size() const override { return model_.vocab_size(); }
+  int num_layers() const override { return model_.num_layers(); }
+
+  std::vector<int> rows_per_step;
+  absl::Status next_error;
+  std::function<void(int layer)> after_layer;
+
+ private:
+  sim::HashModel model_;
+};
+
+struct Transfer {
+  std::vector<uint32_t> prompt;
+  proto::Sampling sampling;
+  std::vector<int32_t> pages;  // of decode's pool
+  std::optional<uint32_t> first_token;
+  bool is_ready = false;
+  absl::Status failure;
+};
+
+// A prefill engine and decode's transfer machine, joined by queues that the test drains.
+class EngineTest : public ::testing::Test, public Outbox {
+ protected:
+  void Start(int num_pages, int chunked_prefill_size, int num_waiting_max = 16) {
+    const kvcache::KvLayout layout{.num_layers = kNumLayers, .num_pages = num_pages};
+    memory_ = std::make_unique<sim::PoolMemory>(layout);
+    // Bytes of former tenants everywhere.
+    std::memset(memory_->bytes().data(), 0xA5, memory_->bytes().size());
+    model_ = std::make_unique<SpiedModel>(memory_->pool());
+    engine_ =
+        std::make_unique<Engine>(EngineOptions{.chunks = {.num_tokens_max = chunked_prefill_size, .num_chunks_max = 8},
+                                               .num_waiting_max = num_waiting_max,
+                                               .transfer = {.incarnation = kPrefill, .layout = layout}},
+                                 clock_, *model_, memory_->pool(), nullptr, *this);
+    decode_memory_ = std::make_unique<sim::PoolMemory>(kDecodeLayout);
+    decode_pages_ = std::make_unique<kvtransfer::HostPageMemory>(decode_memory_->pool());
+    decode_ = std::make_unique<kvtransfer::TransferTarget>(
+        kvtransfer::TargetOptions{.incarnation = kDecode, .layout = kDecodeLayout}, decode_pages_.get(), &clock_);
+    engine_->TargetUp(kDecode, "decode");
+    decode_->PeerUp(kPeer,
+                    {.incarnation = kPrefill, .session = 1, .num_pages = num_pages, .lanes = {{.kind = "loopback"}}});
+  }
+
+  void ToTarget(kvtransfer::SendToTarget message) override { to_decode_.push_back(std::move(message.message)); }
+
+  uint64_t Begin(int num_tokens, std::vector<uint32_t> generated = {}) {
+    Transfer transfer;
+    std::mt19937 rng(static_cast<unsigned>(transfers_.size()) + 1);
+    transfer.prompt.resize(num_tokens);
+    for (uint32_t& token : transfer.prompt) token = rng() % kModel.vocab_size;
+    transfer.sampling.set_temperature(0.7f);
+    transfer.sampling.set_top_p(0.95f);
+    transfer.sampling.set_seed(rng());
+    for (int i = 0; i < kvcache::PagesForTokens(num_tokens); ++i) transfer.pages.push_back(next_decode_page_++);
+    kvtransfer::TransferRequest request{.key = {},
+                                        .prompt_tokens = transfer.prompt,
+                                        .generated_tokens = std::move(generated),
+                                        .sampling = transfer.sampling,
+                                        .stopping = {},
+                                        .target_pages = transfer.pages};
+    request.key.set_request_id(transfers_.size() + 1);
+    request.stopping.set_max_new_tokens(10);
+    const auto epoch = decode_->Begin(kPeer, std::move(request));
+    EXPECT_TRUE(epoch.ok()) << epoch.status();
+    transfers_[*epoch] = std::move(transfer);
+    return *epoch;
+  }
+
+  bool DeliverOnce() {
+    bool moved = false;
+    for (auto messages = std::exchange(to_decode_, {}); proto::TransferMessage & message : messages) {
+      decode_->Receive(kPeer, message);
+      moved = true;
+    }
+    for (kvtransfer::TargetOutput& output : decode_->TakeOutputs()) {
+      moved = true;
+      if (auto* send = std::get_if<kvtransfer::SendMessage>(&output)) engine_->TargetMessage(kDecode, send->message);
+      if (auto* fetch = std::get_if<kvtransfer::StartFetch>(&output)) Copy(*fetch);
+      if (auto* first = std::get_if<kvtransfer::FirstTokenArrived>(&output)) {
+        transfers_[first->epoch].first_token = first->token;
+        first_token_order_.push_back(first->epoch);
+      }
+      if (auto* ready = std::get_if<kvtransfer::TransferReady>(&output)) transfers_[ready->epoch].is_ready = true;
+      if (auto* failed = std::get_if<kvtransfer::TransferFailed>(&output)) {
+        transfers_[failed->epoch].failure = failed->status;
+      }
+    }
+    return moved;
+  }
+  void Copy(const kvtransfer::StartFetch& fetch) {
+    for (const kvtransfer::ByteRun& run : fetch.runs) {
+      std::memcpy(decode_memory_->bytes().data() + run.target_offset, memory_->bytes().data() + run.source_offset,
+                  run.num_bytes);
+    }
+    decode_->FetchDone(fetch.fetch_id, absl::OkStatus());
+  }
+  void Settle() {
+    for (int i = 0; i < 100'000; ++i) {
+      const bool moved = DeliverOnce();
+      const bool has_work = engine_->NextWake() <= clock_.Now();
+      if (moved || has_work) engine_->Step();
+      if (!moved && !has_work) return;
+    }
+    FAIL() << "the engine never comes to rest";
+  }
+  // Without a step of the engine.
+  void Deliver() {
+    while (DeliverOnce()) {
+    }
+  }
+
+  // The records of the prompt as one process writes them that computes it alone and whole.
+  void ExpectArrivedWhole(uint64_t epoch) {
+    const Transfer& transfer = transfers_[epoch];
+    ASSERT_TRUE(transfer.is_ready) << transfer.failure;
+    const auto num_tokens = static_cast<int>(transfer.prompt.size());
+    const int num_pages = kvcache::PagesForTokens(num_tokens);
+    sim::PoolMemory memory({.num_layers = kNumLayers, .num_pages = num_pages});
+    sim::HashModel model(memory.pool(), kModel);
+    const std::vector<int32_t> tokens(transfer.prompt.begin(), transfer.prompt.end());
+    std::vector<int32_t> table(num_pages);
+    std::iota(table.begin(), table.end(), 0);
+    const model::Segment segment{.row_begin = 0, .num_rows = num_tokens, .first_position = 0, .page_table = table};
+    ASSERT_TRUE(model.Forward({.tokens = tokens, .segments = {&segment, 1}, .logits_rows = {}}, [](int) {}, {}).ok());
+    for (int layer = 0; layer < kNumLayers; ++layer) {
+      for (int page = 0; page < num_pages; ++page) {
+        for (const auto kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
+          const auto expected = memory.pool().Page(kind, layer, page);
+          const auto actual = decode_memory_->pool().Page(kind, layer, transfer.pages[page]);
+          EXPECT_TRUE(std::equal(expected.begin(), expected.end(), actual.begin(), actual.end()))
+              << "layer " << layer << " logical page " << page << " of a prompt of " << num_tokens;
+        }
+      }
+    }
+  }
+  uint32_t ExpectedFirstToken(uint64_t epoch) {
+    proto::Stopping stopping;
+    stopping.set_max_new_tokens(1);
+    return sim::OracleTokens({transfers_[epoch].prompt, transfers_[epoch].sampling, stopping}, kModel, kNumLayers,
+                             1 << 20)[0];
+  }
+  void ExpectServed(uint64_t epoch) {
+    ExpectArrivedWhole(epoch);
+    ASSERT_TRUE(transfers_[epoch].first_token.has_value());
+    EXPECT_EQ(*transfers_[epoch].first_token, ExpectedFirstToken(epoch));
+  }
+  void ExpectNothingHeld() {
+    EXPECT_TRUE(engine_->IsAtRest());
+    EXPECT_EQ(engine_->pages().num_used(), 0);
+    EXPECT_EQ(engine_->transfer().ledger(), kvtransfer::SourceLedger());
+    EXPECT_EQ(decode_->ledger(), kvtransfer::TargetLedger());
+  }
+
+  static constexpr kvcache::KvLayout kDecodeLayout{.num_layers = kNumLayers, .num_pages = 128};
+  base::FakeClock clock_;
+  std::unique_ptr<sim::PoolMemory> memory_, decode_memory_;
+  std::unique_ptr<SpiedModel> model_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<kvtransfer::HostPageMemory> decode_pages_;
+  std::unique_ptr<kvtransfer::TransferTarget> decode_;
+  std::vector<proto::TransferMessage> to_decode_;
+  std::map<uint64_t, Transfer> transfers_;  // by epoch
+  std::vector<uint64_t> first_token_order_;
+  int32_t next_decode_page_ = 0;
+};
+
+TEST_F(EngineTest, OnePromptArrivesWholeWithItsFirstToken) {
+  Start(8, 100);
+  const uint64_t epoch = Begin(200);
+  Settle();
+  ExpectServed(epoch);
+  EXPECT_THAT(model_->rows_per_step, ElementsAre(100, 100));
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, AnyChunkSizeGivesTheSameBytes) {
+  for (const int chunk : {1, 7, 63, 64, 65, 100, 512}) {
+    transfers_.clear();
+    next_decode_page_ = 0;
+    Start(16, chunk);
+    std::vector<uint64_t> epochs;
+    for (const int length : {1, 64, 65, 130, 200}) epochs.push_back(Begin(length));
+    Settle();
+    for (const uint64_t epoch : epochs) ExpectServed(epoch);
+    ExpectNothingHeld();
+  }
+}
+
+TEST_F(EngineTest, ALayerIsAnnouncedBeforeTheNextIsComputed) {
+  Start(8, 512);
+  Begin(130);
+  Deliver();
+  std::vector<std::vector<uint32_t>> announced_by_layer;
+  model_->after_layer = [&](int layer) {
+    std::vector<uint32_t> announced;
+    for (const proto::TransferMessage& message : to_decode_) {
+      if (message.has_announce()) announced.push_back(message.announce().layer_begin());
+    }
+    announced_by_layer.push_back(announced);
+  };
+  engine_->Step();
+  EXPECT_THAT(announced_by_layer, ElementsAre(ElementsAre(0), ElementsAre(0, 1), ElementsAre(0, 1, 2)));
+}
+
+TEST_F(EngineTest, TheFirstTokenIsSentAtOnceThoughNoPageWasFetched) {
+  Start(8, 512);
+  Begin(130);
+  Deliver();
+  engine_->Step();
+  EXPECT_TRUE(std::any_of(to_decode_.begin(), to_decode_.end(),
+                          [](const proto::TransferMessage& message) { return message.has_first_token(); }));
+}
+
+TEST_F(EngineTest, AShortPromptOvertakesALongOne) {
+  Start(32, 64);
+  const uint64_t long_one = Begin(1000);
+  Deliver();
+  engine_->Step();
+  const uint64_t short_one = Begin(20);
+  Settle();
+  EXPECT_THAT(first_token_order_, ElementsAre(short_one, long_one));
+  ExpectServed(short_one);
+  ExpectServed(long_one);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, PromptsWaitInLineForPagesAndAllAreServed) {
+  Start(4, 64);
+  std::vector<uint64_t> epochs;
+  for (const int length : {250, 30, 200, 100, 256}) epochs.push_back(Begin(length));
+  Settle();
+  for (const uint64_t epoch : epochs) ExpectServed(epoch);
+  EXPECT_EQ(first_token_order_, epochs);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, RefusesWhatCannotBeServed) {
+  Start(2, 64, /*num_waiting_max=*/1);
+  const uint64_t larger_than_the_pool = Begin(129);
+  Settle();
+  EXPECT_EQ(transfers_[larger_than_the_pool].failure.code(), absl::StatusCode::kInvalidArgument);
+  Begin(128);
+  Begin(1);
+  const uint64_t one_too_many = Begin(1);
+  Deliver();
+  EXPECT_EQ(transfers_[one_too_many].failure.code(), absl::StatusCode::kResourceExhausted);
+  Settle();
+  engine_->Drain();
+  const uint64_t too_late = Begin(1);
+  Settle();
+  EXPECT_EQ(transfers_[too_late].failure.code(), absl::StatusCode::kUnavailable);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, WhereTokensAreKnownNothingIsSampled) {
+  Start(8, 64);
+  const uint64_t epoch = Begin(100, {5, 6, 7});
+  Settle();
+  ExpectArrivedWhole(epoch);
+  EXPECT_FALSE(transfers_[epoch].first_token.has_value());
+  EXPECT_EQ(engine_->counters().first_tokens, 0);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, AnAbortStopsTheComputationAndGivesThePagesBack) {
+  Start(16, 64);
+  const uint64_t epoch = Begin(1000);
+  Deliver();
+  engine_->Step();
+  decode_->Abort(epoch, absl::CancelledError("the client left"));
+  Settle();
+  EXPECT_LT(model_->rows_per_step.size(), 4u);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, ADecodeWorkerThatIsGoneKeepsItsPagesForALeaseOnly) {
+  Start(8, 512);
+  Begin(130);
+  Deliver();
+  engine_->Step();
+  engine_->TargetDown(kDecode);
+  clock_.Advance(absl::Milliseconds(1900));
+  engine_->Step();
+  EXPECT_GT(engine_->pages().num_used(), 0);
+  clock_.Advance(absl::Milliseconds(200));
+  ASSERT_LE(engine_->NextWake(), clock_.Now());
+  engine_->Step();
+  EXPECT_EQ(engine_->pages().num_used(), 0);
+  EXPECT_TRUE(engine_->IsAtRest());
+}
+
+TEST_F(EngineTest, AForwardPassThatFailsIsToldToDecode) {
+  Start(8, 512);
+  const uint64_t epoch = Begin(130);
+  Deliver();
+  model_->next_error = absl::InternalError("no kernel");
+  Settle();
+  EXPECT_EQ(transfers_[epoch].failure.code(), absl::StatusCode::kInternal);
+  ExpectNothingHeld();
+  const uint64_t next = Begin(130);
+  Settle();
+  ExpectServed(next);
+}
+
+}  // namespace
+}  // namespace tandem::prefill

@@ -1,0 +1,269 @@
+#include "prefill_worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/admin_http.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/status_macros.h"
+#include "kvcache/kv_pool.h"
+#include "kvtransfer/bootstrap_service.h"
+#include "kvtransfer/readable_epochs.h"
+#include "kvtransfer/ucx_source.h"
+#include "prefill_worker/engine.h"
+#include "prefill_worker/metrics.h"
+#include "prefill_worker/outbox.h"
+#include "prefill_worker/router_service.h"
+#include "worker_shell/engine_thread.h"
+#include "worker_shell/identity.h"
+#include "worker_shell/served_model.h"
+
+namespace tandem::prefill {
+namespace {
+
+// Everything that comes in is bounded by its sender and may not be refused; this bounds nothing but the reserve.
+constexpr size_t kMailboxCapacity = 4096;
+constexpr absl::Duration kDescribeInterval = absl::Milliseconds(200);
+
+bool Contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+class Worker::Core final : public Outbox {
+ public:
+  Core(const PrefillConfig& config, const base::Clock& clock)
+      : config_(config), clock_(clock), metrics_("prefill"), prefill_metrics_(metrics_) {}
+  ~Core() override {
+    admin_.reset();
+    if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
+  }
+
+  absl::Status Start();
+  absl::Status Drain(absl::Duration timeout);
+
+  int rpc_port() const { return service_->port(); }
+  int bootstrap_port() const { return bootstrap_->port(); }
+  int admin_port() const { return admin_->port(); }
+
+  // ---- Outbox: the engine's thread ----
+  void ToTarget(kvtransfer::SendToTarget message) override {
+    bootstrap_->Send(message.target_incarnation, message.message);
+  }
+
+ private:
+  using Thread = worker_shell::EngineThread<Engine>;
+  // What the engine last said of itself.
+  struct Published {
+    proto::Load load;
+    uint64_t steps = 0;
+    bool is_draining = false;
+    bool is_at_rest = true;
+    std::string description;
+    absl::Duration described_at = -absl::InfiniteDuration();
+  };
+
+  void OnBootstrapEvent(kvtransfer::BootstrapEvent event);
+  absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
+  base::AdminHandlers AdminHandlers();
+  void AfterStep(const Engine& engine) ABSL_LOCKS_EXCLUDED(published_mutex_);
+  worker_shell::WorkerVitals Vitals() const ABSL_LOCKS_EXCLUDED(published_mutex_);
+
+  const PrefillConfig config_;
+  const base::Clock& clock_;
+  std::string host_id_;
+  base::Metrics metrics_;
+  PrefillMetrics prefill_metrics_;
+  mutable absl::Mutex published_mutex_;
+  Published published_ ABSL_GUARDED_BY(published_mutex_);
+  kvtransfer::ReadableEpochs readable_;
+  std::unique_ptr<kvtransfer::UcxSource> source_;  // owns the KV pool
+  std::unique_ptr<model::ModelExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Thread> thread_;
+  // Destroyed in this order from below; their last events meet a closed mailbox.
+  std::unique_ptr<kvtransfer::BootstrapService> bootstrap_;
+  std::unique_ptr<RouterService> service_;
+  std::unique_ptr<base::AdminHttpServer> admin_;
+};
+
+absl::Status Worker::Core::Start() {
+  ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config_.cluster));
+  const kvcache::KvLayout layout{.num_layers = model.num_layers(),
+                                 .num_pages = config_.kv_cache_tokens / kvcache::kPageTokens};
+  ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());
+  ASSIGN_OR_RETURN(source_,
+                   kvtransfer::UcxSource::Start({.pool_bytes = static_cast<uint64_t>(layout.pool_bytes()),
+                                                 .offers_shm = Contains(config_.lanes, kvtransfer::kUcxShmKind),
+                                                 .offers_am = Contains(config_.lanes, kvtransfer::kUcxAmKind),
+                                                 .net_devices = config_.net_devices,
+                                                 .is_epoch_readable = [this](const kvtransfer::FetchOrigin& origin) {
+                                                   return readable_.IsReadable(origin.target_incarnation, origin.epoch);
+                                                 }}));
+  const auto pool_bytes = source_->pool().first(layout.pool_bytes());
+  ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
+  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes, config_.chunked_prefill_size));
+  const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
+
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{
+          .chunks = {.num_tokens_max = config_.chunked_prefill_size, .num_chunks_max = config_.max_running_requests},
+          .num_waiting_max = config_.max_queued_requests,
+          .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease}},
+      clock_, *executor_, pool, &readable_, *this);
+  thread_ =
+      std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
+
+  kvtransfer::BootstrapOptions bootstrap;
+  bootstrap.listen_address = base::HostPort{config_.listen_host, config_.bootstrap_port}.ToString();
+  *bootstrap.hello.mutable_identity() = identity;
+  *bootstrap.hello.mutable_fingerprint() = model.fingerprint();
+  bootstrap.hello.set_host_id(host_id_);
+  bootstrap.hello.set_num_pages(layout.num_pages);
+  bootstrap.offer_lanes = [this](const proto::HelloRequest& hello) { return OfferLanes(hello); };
+  bootstrap.liveness = {.heartbeat_interval = config_.heartbeat_interval,
+                        .silence_max = config_.peer_silence_max,
+                        .engine_stall_max = config_.engine_stall_max};
+  const auto vitals = [this] {
+    const worker_shell::WorkerVitals own = Vitals();
+    return kvtransfer::EngineVitals{.steps = own.engine_steps, .oldest_work_age = own.oldest_work_age};
+  };
+  ASSIGN_OR_RETURN(bootstrap_, kvtransfer::BootstrapService::Start(
+                                   std::move(bootstrap), clock_, vitals,
+                                   [this](kvtransfer::BootstrapEvent e) { OnBootstrapEvent(std::move(e)); }));
+
+  worker_shell::LiveOptions live;
+  live.heartbeat_interval = config_.heartbeat_interval;
+  live.silence_max = config_.router_silence_max;
+  *live.hello.mutable_identity() = identity;
+  live.hello.set_model_hash(model.hash());
+  live.hello.set_context_length_max(
+      static_cast<uint32_t>(std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens)));
+  live.hello.set_kv_tokens_capacity(layout.num_pages * kvcache::kPageTokens);
+  live.hello.set_bootstrap_address(base::HostPort{config_.advertise_host, bootstrap_port()}.ToString());
+  const std::string rpc_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
+  // Routers only listen here: requests come from decode workers.
+  ASSIGN_OR_RETURN(service_, RouterService::Start(rpc_address, std::move(live), clock_,
+                                                  {.attached = [](uint64_t, const proto::Identity&) {},
+                                                   .message = [](uint64_t, proto::RouterMessage) {},
+                                                   .lost = [](uint64_t) {},
+                                                   .vitals = [this] { return Vitals(); }}));
+  thread_->Start();
+  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(config_.admin_host, config_.admin_port, AdminHandlers()));
+  LOG_INFO("prefill worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
+           {"bootstrap_port", bootstrap_port()}, {"admin_port", admin_port()}, {"kv_pages", layout.num_pages},
+           {"chunked_prefill_size", config_.chunked_prefill_size});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<proto::SourceRank>> Worker::Core::OfferLanes(const proto::HelloRequest& hello) const {
+  const std::vector<std::string> wanted(hello.lanes().begin(), hello.lanes().end());
+  proto::SourceRank rank;
+  for (const kvtransfer::LaneEnd& end : source_->lane_ends()) {
+    if (!Contains(wanted, end.kind)) continue;
+    if (end.kind == kvtransfer::kUcxShmKind && hello.host_id() != host_id_) continue;
+    proto::LaneEnd& offer = *rank.add_lanes();
+    offer.set_kind(end.kind);
+    offer.set_worker_address(end.worker_address);
+    offer.set_pool_address(end.pool_address);
+    offer.set_pool_bytes(end.pool_bytes);
+    offer.set_remote_key(end.remote_key);
+  }
+  if (rank.lanes().empty()) {
+    return absl::FailedPreconditionError(
+        "no lane in common: check process.lanes on both sides; ucx_shm needs one host");
+  }
+  return std::vector<proto::SourceRank>{rank};
+}
+
+void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
+  if (auto* up = std::get_if<kvtransfer::TargetUp>(&event)) {
+    const proto::Identity& identity = up->hello.identity();
+    LOG_INFO("decode worker linked", {"instance", identity.instance()});
+    thread_->PostReserved([identity](Engine& engine) { engine.TargetUp(identity.incarnation(), identity.instance()); });
+  } else if (auto* down = std::get_if<kvtransfer::TargetDown>(&event)) {
+    LOG_WARNING("decode worker lost", {"status", down->status});
+    thread_->PostReserved([incarnation = down->target_incarnation](Engine& engine) { engine.TargetDown(incarnation); });
+  } else {
+    thread_->PostReserved([message = std::move(std::get<kvtransfer::TargetMessage>(event))](Engine& engine) {
+      engine.TargetMessage(message.target_incarnation, message.message);
+    });
+  }
+}
+
+void Worker::Core::AfterStep(const Engine& engine) {
+  prefill_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
+  const absl::Duration now = clock_.Now();
+  absl::MutexLock lock(&published_mutex_);
+  published_.load = engine.load();
+  ++published_.steps;
+  published_.is_draining = engine.is_draining();
+  published_.is_at_rest = engine.IsAtRest();
+  // Text costs more than a step may: now and then while busy, always before a sleep.
+  if (engine.NextWake() > now || now - published_.described_at >= kDescribeInterval) {
+    published_.description = engine.Describe();
+    published_.described_at = now;
+  }
+}
+
+worker_shell::WorkerVitals Worker::Core::Vitals() const {
+  absl::MutexLock lock(&published_mutex_);
+  return {.engine_steps = published_.steps, .oldest_work_age = thread_->StepAge(), .load = published_.load};
+}
+
+base::AdminHandlers Worker::Core::AdminHandlers() {
+  base::AdminHandlers handlers;
+  handlers["/health"] = [] { return base::AdminReply{.body = "ok\n"}; };
+  handlers["/readyz"] = [this] {
+    absl::MutexLock lock(&published_mutex_);
+    if (published_.is_draining) return base::AdminReply{.status = 503, .body = "draining\n"};
+    return base::AdminReply{.body = "ok\n"};
+  };
+  handlers["/metrics"] = [this] {
+    return base::AdminReply{.body = metrics_.Expose(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  };
+  handlers["/statusz"] = [this] {
+    absl::MutexLock lock(&published_mutex_);
+    const proto::Load& load = published_.load;
+    return base::AdminReply{
+        .body = absl::StrCat(
+            "prefill worker\nrouters: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(),
+            "\nprompts being computed: ", load.running_sequences(), "\nrequests in line: ", load.waiting_requests(),
+            "\nkv pages free: ", load.kv_pages_free(), " of ", load.kv_pages_total(),
+            "\nengine steps: ", load.engine_steps(), "\n\n", published_.description)};
+  };
+  return handlers;
+}
+
+absl::Status Worker::Core::Drain(absl::Duration timeout) {
+  service_->AnnounceDraining();
+  thread_->PostReserved([](Engine& engine) { engine.Drain(); });
+  absl::MutexLock lock(&published_mutex_);
+  const auto is_drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(published_mutex_) {
+    return published_.is_draining && published_.is_at_rest;
+  };
+  if (published_mutex_.AwaitWithTimeout(absl::Condition(&is_drained), timeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("requests still live after ", absl::FormatDuration(timeout)));
+}
+
+Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Worker::~Worker() = default;
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const PrefillConfig& config, const base::Clock& clock) {
+  RETURN_IF_ERROR(Validate(config));
+  auto core = std::make_unique<Core>(config, clock);
+  RETURN_IF_ERROR(core->Start());
+  return std::unique_ptr<Worker>(new Worker(std::move(core)));
+}
+
+int Worker::rpc_port() const { return core_->rpc_port(); }
+int Worker::bootstrap_port() const { return core_->bootstrap_port(); }
+int Worker::admin_port() const { return core_->admin_port(); }
+absl::Status Worker::Drain(absl::Duration timeout) { return core_->Drain(timeout); }
+
+}  // namespace tandem::prefill

@@ -1,0 +1,50 @@
+#include "tests/sim/oracle.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+#include "model/sampler.h"
+#include "tests/sim/pool_memory.h"
+#include "worker_shell/sampling.h"
+
+namespace tandem::sim {
+
+std::vector<uint32_t> OracleTokens(const OracleRequest& request, const HashModelOptions& model, int num_layers,
+                                   int64_t context_length_max) {
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
+  const int64_t num_tokens_max =
+      std::min<int64_t>(num_prompt_tokens + request.stopping.max_new_tokens(), context_length_max);
+  const int num_pages = kvcache::PagesForTokens(num_tokens_max);
+  PoolMemory memory({.num_layers = num_layers, .num_pages = num_pages});
+  HashModel executor(memory.pool(), model);
+  model::Sampler sampler(model.vocab_size);
+  std::vector<int32_t> page_table(num_pages);
+  std::iota(page_table.begin(), page_table.end(), 0);
+
+  std::vector<uint32_t> generated;
+  std::vector<float> logits(model.vocab_size);
+  std::vector<int32_t> rows(request.prompt_tokens.begin(), request.prompt_tokens.end());
+  int64_t position = 0;
+  while (true) {
+    const model::Segment segment{.row_begin = 0,
+                                 .num_rows = static_cast<int>(rows.size()),
+                                 .first_position = position,
+                                 .page_table = page_table};
+    const int32_t last_row = static_cast<int32_t>(rows.size()) - 1;
+    const absl::Status status = executor.Forward(
+        {.tokens = rows, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits));
+    TANDEM_CHECK(status.ok(), "the oracle's model refuses a request");
+    position += static_cast<int64_t>(rows.size());
+    const uint32_t token = static_cast<uint32_t>(
+        sampler.Sample(logits, worker_shell::SamplingFrom(request.sampling), /*choice=*/0, position).token);
+    generated.push_back(token);
+    const auto& stop_ids = request.stopping.stop_token_ids();
+    if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) return generated;
+    if (num_prompt_tokens + static_cast<int64_t>(generated.size()) >= num_tokens_max) return generated;
+    rows = {static_cast<int32_t>(token)};
+  }
+}
+
+}  // namespace tandem::sim

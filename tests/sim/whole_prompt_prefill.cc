@@ -1,0 +1,82 @@
+#include "tests/sim/whole_prompt_prefill.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kvcache/kv_layout.h"
+#include "worker_shell/sampling.h"
+
+namespace tandem::sim {
+
+WholePromptPrefill::WholePromptPrefill(const kvcache::KvLayout& layout, const HashModelOptions& model,
+                                       uint64_t incarnation, const base::Clock& clock)
+    : memory_(layout),
+      executor_(memory_.pool(), model),
+      sampler_(model.vocab_size),
+      pages_(layout.num_pages),
+      page_memory_(memory_.pool()),
+      transfer_({.incarnation = incarnation, .layout = layout}, {&page_memory_}, &clock, nullptr) {}
+
+std::vector<kvtransfer::SendToTarget> WholePromptPrefill::Run() {
+  std::vector<kvtransfer::SendToTarget> messages;
+  transfer_.Tick();
+  if (!holds_announcements_) {
+    for (auto& [id, request] : requests_) Announce(id, request);
+  }
+  for (auto outputs = transfer_.TakeOutputs(); !outputs.empty(); outputs = transfer_.TakeOutputs()) {
+    for (kvtransfer::SourceOutput& output : outputs) {
+      if (auto* message = std::get_if<kvtransfer::SendToTarget>(&output)) messages.push_back(std::move(*message));
+      if (auto* admit = std::get_if<kvtransfer::AdmitRequest>(&output)) Compute(*admit);
+      if (auto* end = std::get_if<kvtransfer::EndRequest>(&output)) {
+        pages_.Release(requests_[end->id].pages, absl::StrCat(end->id.epoch));
+        requests_.erase(end->id);
+      }
+    }
+  }
+  return messages;
+}
+
+void WholePromptPrefill::Compute(const kvtransfer::AdmitRequest& admit) {
+  generated_of_starts_.push_back(admit.start.generated_tokens);
+  Request& request = requests_[admit.id];
+  if (!refusals_.empty()) {
+    transfer_.Fail(admit.id, refusals_.front());
+    refusals_.pop_front();
+    return;
+  }
+  const std::vector<int32_t> prompt(admit.start.prompt_tokens.begin(), admit.start.prompt_tokens.end());
+  request.num_prompt_pages = kvcache::PagesForTokens(static_cast<int64_t>(prompt.size()));
+  auto pages = pages_.Allocate(request.num_prompt_pages, absl::StrCat(admit.id.epoch));
+  TANDEM_CHECK(pages.ok(), "the test's prefill pool is too small for the test");
+  request.pages = *std::move(pages);
+  memory_.pool().ZeroPage(request.pages.back());
+  transfer_.Accept(admit.id, {request.pages});
+
+  std::vector<float> logits(executor_.vocab_size());
+  const model::Segment segment{
+      .row_begin = 0, .num_rows = static_cast<int>(prompt.size()), .first_position = 0, .page_table = request.pages};
+  const int32_t last_row = static_cast<int32_t>(prompt.size()) - 1;
+  const absl::Status status = executor_.Forward(
+      {.tokens = prompt, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits));
+  TANDEM_CHECK(status.ok(), "the hash model refuses a prompt");
+  if (admit.start.generated_tokens.empty()) {
+    const auto drawn = sampler_.Sample(logits, worker_shell::SamplingFrom(admit.start.sampling), /*choice=*/0,
+                                       static_cast<int64_t>(prompt.size()));
+    transfer_.FirstToken(admit.id, 0, static_cast<uint32_t>(drawn.token), drawn.logprob);
+  }
+  if (!holds_announcements_) Announce(admit.id, request);
+}
+
+void WholePromptPrefill::Announce(const kvtransfer::EpochId& id, Request& request) {
+  if (request.is_announced || request.pages.empty()) return;
+  request.is_announced = true;
+  for (int layer = 0; layer < executor_.num_layers(); ++layer) {
+    transfer_.Complete(id, 0, layer, layer + 1, 0, request.num_prompt_pages);
+  }
+  if (num_to_corrupt_ == 0) return;
+  --num_to_corrupt_;
+  memory_.pool().Page(kvcache::RecordKind::kLatent, 0, request.pages.front())[5] ^= std::byte{1};
+}
+
+}  // namespace tandem::sim

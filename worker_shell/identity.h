@@ -1,0 +1,17 @@
+// Who this process is, for handshakes and logs. Tested by identity_test.cc.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/common.pb.h"
+
+namespace tandem::worker_shell {
+
+// A fresh incarnation. An empty instance takes "<host name>:<port>".
+proto::Identity DrawIdentity(const std::string& instance, const std::string& role, int port);
+
+// Equal in two processes iff they share a kernel: its boot id.
+absl::StatusOr<std::string> HostId();
+
+}  // namespace tandem::worker_shell

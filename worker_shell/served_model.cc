@@ -1,0 +1,59 @@
+#include "worker_shell/served_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "kvtransfer/fingerprint.h"
+#include "model/deepseek_model.h"
+
+namespace tandem::worker_shell {
+namespace {
+
+// The kernels give the same bits on every machine and at every instruction level (docs/kernels/numerics.md); a change
+// of any bit takes the next number.
+constexpr char kNumericsId[] = "cpu-lanes16/1";
+
+}  // namespace
+
+absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
+  if (config.model.empty()) return absl::InvalidArgumentError("cluster.model is not set: the checkpoint folder");
+  ServedModel served;
+  ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model));
+  for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});
+  const model::ModelConfig& model = served.checkpoint_->config();
+  if (config.context_length > model.max_position_embeddings) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.context_length ", config.context_length,
+                                                   " is beyond the checkpoint's max_position_embeddings ",
+                                                   model.max_position_embeddings));
+  }
+  served.context_length_ = config.context_length > 0 ? config.context_length : model.max_position_embeddings;
+  served.hash_ = served.checkpoint_->ModelHash();
+  served.fingerprint_ = kvtransfer::BuildFingerprint({.model_hash = served.hash_,
+                                                      .kv_dtype = config.kv_cache_dtype,
+                                                      .kv_layout = kvtransfer::KvLayoutName(),
+                                                      .page_size = config.page_size,
+                                                      .num_layers = served.num_layers(),
+                                                      .has_mtp = false,
+                                                      .index_cache_pattern = "all",
+                                                      .dense_threshold = model.index_topk,
+                                                      .parallel_shape = "tp=1,pp=1,cp=1,dp=1,ep=1",
+                                                      .numerics_id = kNumericsId});
+  return served;
+}
+
+int ServedModel::num_layers() const { return checkpoint_->config().num_hidden_layers; }
+
+absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(const kvcache::KvLayout& layout,
+                                                                                 std::span<std::byte> pool,
+                                                                                 int num_rows_max) const {
+  const int64_t num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens);
+  ASSIGN_OR_RETURN(auto executor, model::DeepseekModel::Create(
+                                      checkpoint_, layout, {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
+                                      {.num_rows_max = num_rows_max, .num_positions_max = num_positions_max}));
+  return std::unique_ptr<model::ModelExecutor>(std::move(executor));
+}
+
+}  // namespace tandem::worker_shell

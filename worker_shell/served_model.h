@@ -1,0 +1,45 @@
+// The checkpoint that a worker serves: what the handshake says of it, and its executor.
+// Tested by worker_test.cc of both workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kvcache/kv_layout.h"
+#include "model/checkpoint.h"
+#include "model/model_executor.h"
+#include "proto/kv_transfer.pb.h"
+#include "worker_shell/cluster_config.h"
+
+namespace tandem::worker_shell {
+
+class ServedModel final {
+ public:
+  // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows.
+  static absl::StatusOr<ServedModel> Open(const ClusterConfig& config);
+
+  const std::string& hash() const { return hash_; }
+  const proto::Fingerprint& fingerprint() const { return fingerprint_; }
+  int num_layers() const;  // that have KV pages
+  int64_t context_length() const { return context_length_; }
+  const model::Checkpoint& checkpoint() const { return *checkpoint_; }
+
+  // Loads the weights. pool: of `layout`, outlives the executor.
+  absl::StatusOr<std::unique_ptr<model::ModelExecutor>> BuildExecutor(const kvcache::KvLayout& layout,
+                                                                      std::span<std::byte> pool,
+                                                                      int num_rows_max) const;
+
+ private:
+  ServedModel() = default;
+
+  std::shared_ptr<const model::Checkpoint> checkpoint_;
+  std::string hash_;
+  proto::Fingerprint fingerprint_;
+  int64_t context_length_ = 0;
+};
+
+}  // namespace tandem::worker_shell
