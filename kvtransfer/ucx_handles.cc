@@ -2,11 +2,13 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <ucs/config/global_opts.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,15 @@ std::vector<Setting> SettingsOf(UcxTransport transport, const std::string& net_d
   }
   return {{"TLS", "tcp"},   {"KEEPALIVE_INTERVAL", "inf"}, {"NET_DEVICES", net_devices}, {"RNDV_THRESH", "inf"},
           {"CONN_NB", "y"}, {"TX_SEG_SIZE", "264K"},       {"RX_SEG_SIZE", "264K"}};
+}
+
+// What UCX has to say comes back as statuses. Its own lines, on stdout and in its own format, are for whoever has asked
+// for them by a log level.
+void SilenceUcx() {
+  char level[32] = "";
+  if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK && std::string_view(level) == "WARN") {
+    ucs_global_opts_set_value("LOG_LEVEL", "FATAL");
+  }
 }
 
 }  // namespace
@@ -58,6 +69,8 @@ absl::Status FromUcx(ucs_status_t status, std::string_view what) {
 }
 
 absl::StatusOr<UcpContext> MakeUcpContext(UcxTransport transport, const std::string& net_devices) {
+  static std::once_flag is_silent;
+  std::call_once(is_silent, SilenceUcx);
   ucp_config_t* config = nullptr;
   RETURN_IF_ERROR(FromUcx(ucp_config_read(nullptr, nullptr, &config), "ucx configuration"));
   const absl::Cleanup release = [config] { ucp_config_release(config); };

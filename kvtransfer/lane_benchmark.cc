@@ -1,0 +1,217 @@
+// GB/s of every lane, from one latent page to 16 MiB a fetch, beside the same machine's memcpy and a plain TCP socket
+// over loopback, in one run: bazel run //kvtransfer:lane_benchmark
+//
+// The source is another process. Every column moves the same bytes between the same two pools of 256 MiB, so that
+// caches help nobody. Lanes have up to 4 MiB outstanding, as the protocol would have; "alone" is one fetch at a time.
+// Last comes what the lanes cost while nothing is fetched.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "kvtransfer/lane_rig.h"
+#include "kvtransfer/loopback_lane.h"
+#include "kvtransfer/ucx_am_lane.h"
+#include "kvtransfer/ucx_shm_lane.h"
+#include "kvtransfer/ucx_source.h"
+#include "kvtransfer/ucx_test_end.h"
+
+namespace tandem::kvtransfer {
+namespace {
+
+constexpr uint64_t kPoolBytes = uint64_t{256} << 20;
+constexpr uint64_t kOutstandingBytes = uint64_t{4} << 20;
+constexpr absl::Duration kCellTime = absl::Milliseconds(400);
+constexpr absl::Duration kRestTime = absl::Seconds(2);
+constexpr uint64_t kSizes[] = {8448, 41984, 65536, 262144, 1048576, 4194304, 16777216};
+
+bool ReadAll(int fd, void* data, size_t num_bytes) {
+  for (char* at = static_cast<char*>(data); num_bytes > 0;) {
+    const ssize_t got = read(fd, at, num_bytes);
+    if (got <= 0) return false;
+    at += got;
+    num_bytes -= got;
+  }
+  return true;
+}
+
+bool WriteAll(int fd, const void* data, size_t num_bytes) {
+  for (const char* at = static_cast<const char*>(data); num_bytes > 0;) {
+    const ssize_t put = write(fd, at, num_bytes);
+    if (put <= 0) return false;
+    at += put;
+    num_bytes -= put;
+  }
+  return true;
+}
+
+// Answers (offset, bytes) with those bytes of the pool: what a lane must at least do, without one.
+void ServeSocket(int listener, std::span<const std::byte> pool) {
+  const int connection = accept(listener, nullptr, nullptr);
+  uint64_t request[2];
+  while (ReadAll(connection, request, sizeof(request)) && WriteAll(connection, &pool[request[0]], request[1])) {
+  }
+  close(connection);
+}
+
+int Listen(sockaddr_in& address) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  TANDEM_CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0 && listen(listener, 1) == 0 &&
+                   getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0,
+               "loopback socket");
+  return listener;
+}
+
+[[noreturn]] void RunSource(int listener, int out) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  auto source = UcxSource::Start({.pool_bytes = kPoolBytes, .is_epoch_readable = IsRigEpochReadable});
+  TANDEM_CHECK(source.ok(), source.status().ToString());
+  FillRandom((*source)->pool(), 1);
+  std::string text;
+  for (const LaneEnd& end : (*source)->lane_ends()) text += PrintLaneEnd(end) + "\n";
+  TANDEM_CHECK(WriteAll(out, text.data(), text.size()), "pipe");
+  close(out);
+  ServeSocket(listener, (*source)->pool());
+  while (true) pause();
+}
+
+// Calls move(i) for a time and returns GB/s of moves of num_bytes.
+double Rate(uint64_t num_bytes, const std::function<void(uint64_t)>& move, const std::function<void()>& finish) {
+  const absl::Duration begin = base::RealClock().Now();
+  uint64_t count = 0;
+  do {
+    move(count++);
+  } while (base::RealClock().Now() - begin < kCellTime);
+  finish();
+  return count * num_bytes / absl::ToDoubleSeconds(base::RealClock().Now() - begin) / 1e9;
+}
+
+uint64_t OffsetOf(uint64_t i, uint64_t num_bytes) { return i * num_bytes % (kPoolBytes - num_bytes) / 64 * 64; }
+
+double LaneRate(FetchLane& lane, uint64_t num_bytes, int depth) {
+  absl::Mutex mutex;
+  int num_outstanding = 0;
+  const auto has_room = [&] { return num_outstanding < depth; };
+  const auto is_idle = [&] { return num_outstanding == 0; };
+  const auto done = [&](absl::Status status) {
+    TANDEM_CHECK(status.ok(), status.ToString());
+    absl::MutexLock lock(&mutex);
+    --num_outstanding;
+  };
+  const auto move = [&](uint64_t i) {
+    {
+      absl::MutexLock lock(&mutex);
+      mutex.Await(absl::Condition(&has_room));
+      ++num_outstanding;
+    }
+    const uint64_t offset = OffsetOf(i, num_bytes);
+    lane.Fetch(1, {{offset, offset, num_bytes}}, done);
+  };
+  return Rate(num_bytes, move, [&] {
+    absl::MutexLock lock(&mutex);
+    mutex.Await(absl::Condition(&is_idle));
+  });
+}
+
+double SocketRate(int connection, std::span<std::byte> target, uint64_t num_bytes) {
+  const uint64_t depth = std::clamp<uint64_t>(kOutstandingBytes / num_bytes, 1, 64);
+  uint64_t num_read = 0;
+  uint64_t num_asked = 0;
+  const auto take = [&] {
+    TANDEM_CHECK(ReadAll(connection, &target[OffsetOf(num_read++, num_bytes)], num_bytes), "socket");
+  };
+  const auto move = [&](uint64_t i) {
+    const uint64_t request[2] = {OffsetOf(i, num_bytes), num_bytes};
+    TANDEM_CHECK(WriteAll(connection, request, sizeof(request)), "socket");
+    if (++num_asked - num_read >= depth) take();
+  };
+  return Rate(num_bytes, move, [&] {
+    while (num_read < num_asked) take();
+  });
+}
+
+double CpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+int Main() {
+  sockaddr_in address;
+  const int listener = Listen(address);
+  int fds[2];
+  TANDEM_CHECK(pipe(fds) == 0, "pipe");
+  const pid_t child = fork();
+  if (child == 0) RunSource(listener, fds[1]);
+  close(fds[1]);
+
+  std::vector<std::byte> target(kPoolBytes);
+  std::vector<std::byte> local(kPoolBytes);
+  FillRandom(local, 2);
+  std::vector<std::unique_ptr<FetchLane>> lanes;
+  lanes.push_back(OpenLoopbackLane(local, target, kRigIncarnation, IsRigEpochReadable));
+  FILE* const in = fdopen(fds[0], "r");
+  for (char line[4096]; std::fgets(line, sizeof(line), in) != nullptr;) {
+    line[std::strcspn(line, "\n")] = '\0';
+    const LaneEnd end = ParseLaneEnd(line);
+    auto lane = end.kind == kUcxShmKind ? OpenUcxShmLane(end, target) : OpenUcxAmLane(end, target, kRigIncarnation);
+    TANDEM_CHECK(lane.ok(), lane.status().ToString());
+    lanes.push_back(*std::move(lane));
+  }
+  const int connection = socket(AF_INET, SOCK_STREAM, 0);
+  const int on = 1;
+  setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  TANDEM_CHECK(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0, "connect");
+
+  std::printf("GB/s%10s %8s %8s", "bytes", "memcpy", "socket");
+  for (const auto& lane : lanes) std::printf(" %9s %9s", std::string(lane->kind()).c_str(), "alone");
+  std::printf("\n");
+  for (const uint64_t num_bytes : kSizes) {
+    const double memory = Rate(
+        num_bytes,
+        [&](uint64_t i) {
+          const uint64_t offset = OffsetOf(i, num_bytes);
+          std::memcpy(&target[offset], &local[offset], num_bytes);
+        },
+        [] {});
+    std::printf("%14lu %8.2f %8.2f", num_bytes, memory, SocketRate(connection, target, num_bytes));
+    for (const auto& lane : lanes) {
+      const int depth = static_cast<int>(std::clamp<uint64_t>(kOutstandingBytes / num_bytes, 2, 64));
+      std::printf(" %9.2f %9.2f", LaneRate(*lane, num_bytes, depth), LaneRate(*lane, num_bytes, 1));
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  const double before = CpuSeconds();
+  std::this_thread::sleep_for(std::chrono::nanoseconds(absl::ToInt64Nanoseconds(kRestTime)));
+  std::printf("CPU of all lanes at rest: %.3f %%\n", (CpuSeconds() - before) / absl::ToDoubleSeconds(kRestTime) * 100);
+  close(connection);
+  kill(child, SIGTERM);
+  rusage usage = {};
+  wait4(child, nullptr, 0, &usage);
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::kvtransfer
+
+int main() { return tandem::kvtransfer::Main(); }
