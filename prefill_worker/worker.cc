@@ -103,7 +103,7 @@ absl::Status Worker::Core::Start() {
                                                  .offers_am = Contains(config_.lanes, kvtransfer::kUcxAmKind),
                                                  .net_devices = config_.net_devices,
                                                  .is_epoch_readable = [this](const kvtransfer::FetchOrigin& origin) {
-                                                   return readable_.IsReadable(origin.target_incarnation, origin.epoch);
+                                                   return readable_.IsReadable(origin);
                                                  }}));
   const auto pool_bytes = source_->pool().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
@@ -120,7 +120,7 @@ absl::Status Worker::Core::Start() {
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
 
   kvtransfer::BootstrapOptions bootstrap;
-  bootstrap.listen_address = base::HostPort{config_.listen_host, config_.bootstrap_port}.ToString();
+  bootstrap.listen = {.host = config_.listen_host, .port = config_.bootstrap_port};
   *bootstrap.hello.mutable_identity() = identity;
   *bootstrap.hello.mutable_fingerprint() = model.fingerprint();
   bootstrap.hello.set_host_id(host_id_);

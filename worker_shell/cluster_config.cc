@@ -5,7 +5,7 @@
 namespace tandem::worker_shell {
 
 void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
-  schema.String("cluster.model", &config.model, "Checkpoint folder in Hugging Face layout.");
+  schema.String("cluster.model_path", &config.model_path, "Checkpoint folder in Hugging Face layout.");
   schema.Int("cluster.page_size", &config.page_size,
              {.unit = "tokens", .min = kvcache::kPageTokens, .max = kvcache::kPageTokens},
              "Tokens of one KV page; the records of this build are grouped by 64.");
