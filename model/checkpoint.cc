@@ -167,6 +167,12 @@ const std::string& Checkpoint::FileOf(const Tensor& tensor) const {
   return it->second->path();
 }
 
+absl::Span<const uint8_t> Checkpoint::FileBytesOf(const Tensor& tensor) const {
+  auto it = file_of_.find(&tensor);
+  TANDEM_CHECK(it != file_of_.end(), tensor.name);
+  return it->second->bytes();
+}
+
 absl::StatusOr<const Tensor*> Checkpoint::Require(absl::string_view name, absl::Span<const DType> dtypes,
                                                   absl::Span<const int64_t> shape) const {
   const Tensor* tensor = Find(name);

@@ -37,6 +37,8 @@ class Checkpoint final {
                                         absl::Span<const int64_t> shape) const;
   // The file that holds a tensor of this checkpoint.
   const std::string& FileOf(const Tensor& tensor) const;
+  // All bytes of that file.
+  absl::Span<const uint8_t> FileBytesOf(const Tensor& tensor) const;
   // One line each, for the log: what was odd about the folder and how it was read all the same.
   const std::vector<std::string>& notes() const { return notes_; }
 

@@ -45,6 +45,8 @@ class SafetensorsFile final {
   SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::string& path() const { return path_; }
+  // The whole file, header included.
+  absl::Span<const uint8_t> bytes() const { return {mapping_, num_bytes_}; }
   // In order of their offset.
   const std::vector<Tensor>& tensors() const { return tensors_; }
   // nullptr where there is none. Valid as long as the file object.

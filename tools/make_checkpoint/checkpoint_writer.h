@@ -14,7 +14,7 @@
 namespace tandem::make_checkpoint {
 
 struct CheckpointOptions {
-  std::string config_name;  // "v32-tiny" or "v32-micro"
+  std::string config_name;  // "v32-tiny", "v32-tiny-calm" or "v32-micro"
   uint64_t seed = 0;
   std::string folder;  // must not exist, or be an empty folder
   int num_shards = 2;  // 1 to 999

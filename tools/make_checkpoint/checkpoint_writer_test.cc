@@ -119,6 +119,25 @@ TEST(CheckpointWriterTest, MicroHasTheSpecifiedTensorsAndPinnedBytes) {
             "4653ace797c98bd3dcd44ac921b56d34b9d223c491f8eef5678cdac3efa26af9");
 }
 
+TEST(CheckpointWriterTest, TheCalmModelDiffersInTheScalesOfWhatLayersAddAndInNothingElse) {
+  const std::string tiny = TestFolder("tiny_again"), calm = TestFolder("calm");
+  ASSERT_TRUE(WriteCheckpoint("v32-tiny", 1, tiny).ok());
+  ASSERT_TRUE(WriteCheckpoint("v32-tiny-calm", 1, calm).ok());
+  const Tensors a(tiny), b(calm);
+  ASSERT_EQ(a.by_name.size(), b.by_name.size());
+  int num_scaled = 0;
+  for (const auto& [name, tensor] : a.by_name) {
+    if (!absl::EndsWith(name, "o_proj.weight_scale_inv") && !absl::EndsWith(name, "down_proj.weight_scale_inv")) {
+      EXPECT_EQ(tensor->bytes, b.by_name.at(name)->bytes) << name;
+      continue;
+    }
+    const std::vector<float> scales = a.Values(name), calm_scales = b.Values(name);
+    for (size_t i = 0; i < scales.size(); ++i) EXPECT_EQ(calm_scales[i], scales[i] / 32) << name;
+    ++num_scaled;
+  }
+  EXPECT_EQ(num_scaled, 5 + 1 + 4 * 17) << "o_proj of five layers, one dense MLP, 16 experts and a shared one in four";
+}
+
 TEST(CheckpointWriterTest, WritesTheSameBytesAgainAndOtherBytesForAnotherSeed) {
   ASSERT_TRUE(WriteCheckpoint("v32-micro", 3, TestFolder("first")).ok());
   const std::string first = absl::StrCat(::testing::TempDir(), "/checkpoint_writer_test/first");

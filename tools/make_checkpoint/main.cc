@@ -1,4 +1,4 @@
-// make_checkpoint --config v32-tiny|v32-micro --seed N --out DIR [--shards K]
+// make_checkpoint --config v32-tiny|v32-tiny-calm|v32-micro --seed N --out DIR [--shards K]
 //
 // Writes a checkpoint of random weights: the architecture of DeepSeek-V3.2 at a size for a CPU.
 #include <cstdio>
@@ -9,17 +9,19 @@
 #include "absl/flags/usage.h"
 #include "tools/make_checkpoint/checkpoint_writer.h"
 
-ABSL_FLAG(std::string, config, "", "v32-tiny or v32-micro");
+ABSL_FLAG(std::string, config, "", "v32-tiny, v32-tiny-calm or v32-micro");
 ABSL_FLAG(uint64_t, seed, 1, "the same seed gives the same bytes");
 ABSL_FLAG(std::string, out, "", "folder to make; must not hold anything yet");
 ABSL_FLAG(int, shards, 2, "number of safetensors files, 1 to 999");
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("make_checkpoint --config v32-tiny|v32-micro --seed N --out DIR [--shards K]");
+  absl::SetProgramUsageMessage(
+      "make_checkpoint --config v32-tiny|v32-tiny-calm|v32-micro --seed N --out DIR [--shards K]");
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   const std::string folder = absl::GetFlag(FLAGS_out);
   if (rest.size() != 1 || folder.empty() || absl::GetFlag(FLAGS_config).empty()) {
-    std::fprintf(stderr, "usage: make_checkpoint --config v32-tiny|v32-micro --seed N --out DIR [--shards K]\n");
+    std::fprintf(stderr,
+                 "usage: make_checkpoint --config v32-tiny|v32-tiny-calm|v32-micro --seed N --out DIR [--shards K]\n");
     return 2;
   }
   const absl::Status status = tandem::make_checkpoint::WriteCheckpoint({.config_name = absl::GetFlag(FLAGS_config),

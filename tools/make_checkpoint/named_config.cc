@@ -7,22 +7,31 @@
 namespace tandem::make_checkpoint {
 namespace {
 
+constexpr NamedConfig Calm(NamedConfig config, std::string_view name) {
+  config.name = name;
+  config.branch_gain = 0x1p-5;
+  return config;
+}
+
+constexpr NamedConfig kTiny = {.name = "v32-tiny",
+                               .vocab_size = 4096,
+                               .hidden_size = 256,
+                               .num_hidden_layers = 4,
+                               .first_k_dense_replace = 1,
+                               .intermediate_size = 512,
+                               .moe_intermediate_size = 128,
+                               .n_routed_experts = 16,
+                               .num_experts_per_tok = 4,
+                               .n_group = 4,
+                               .topk_group = 2,
+                               .num_attention_heads = 8,
+                               .q_lora_rank = 128,
+                               .index_n_heads = 8,
+                               .index_topk = 64};
+
 constexpr NamedConfig kConfigs[] = {
-    {.name = "v32-tiny",
-     .vocab_size = 4096,
-     .hidden_size = 256,
-     .num_hidden_layers = 4,
-     .first_k_dense_replace = 1,
-     .intermediate_size = 512,
-     .moe_intermediate_size = 128,
-     .n_routed_experts = 16,
-     .num_experts_per_tok = 4,
-     .n_group = 4,
-     .topk_group = 2,
-     .num_attention_heads = 8,
-     .q_lora_rank = 128,
-     .index_n_heads = 8,
-     .index_topk = 64},
+    kTiny,
+    Calm(kTiny, "v32-tiny-calm"),
     {.name = "v32-micro",
      .vocab_size = 1024,
      .hidden_size = 128,

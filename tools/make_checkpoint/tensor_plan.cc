@@ -7,7 +7,6 @@ namespace {
 
 constexpr char kEmbed[] = "model.embed_tokens.weight";
 constexpr char kHead[] = "lm_head.weight";
-
 class Planner final {
  public:
   explicit Planner(const NamedConfig& config) : c_(config) {}
@@ -25,14 +24,14 @@ class Planner final {
   void Add(std::string name, Init init, std::vector<int64_t> shape, double gain = 1.0, std::string copy_of = "") {
     tensors_.push_back({std::move(name), init, std::move(shape), gain, std::move(copy_of)});
   }
-  void AddLinear(const std::string& name, int64_t out_dim, int64_t in_dim) {
-    Add(absl::StrCat(name, ".weight"), Init::kFp8Linear, {out_dim, in_dim});
+  void AddLinear(const std::string& name, int64_t out_dim, int64_t in_dim, double gain = 1.0) {
+    Add(absl::StrCat(name, ".weight"), Init::kFp8Linear, {out_dim, in_dim}, gain);
   }
   void AddNorm(const std::string& name, int64_t dim) { Add(absl::StrCat(name, ".weight"), Init::kBf16Norm, {dim}); }
   void AddMlp(const std::string& name, int64_t width) {
     AddLinear(absl::StrCat(name, ".gate_proj"), width, c_.hidden_size);
     AddLinear(absl::StrCat(name, ".up_proj"), width, c_.hidden_size);
-    AddLinear(absl::StrCat(name, ".down_proj"), c_.hidden_size, width);
+    AddLinear(absl::StrCat(name, ".down_proj"), c_.hidden_size, width, c_.branch_gain);
   }
 
   void AddAttention(const std::string& attn) {
@@ -43,7 +42,7 @@ class Planner final {
     AddLinear(attn + "kv_a_proj_with_mqa", c_.kKvLoraRank + c_.kQkRopeHeadDim, c_.hidden_size);
     AddNorm(attn + "kv_a_layernorm", c_.kKvLoraRank);
     AddLinear(attn + "kv_b_proj", heads * (c_.kQkNopeHeadDim + c_.kVHeadDim), c_.kKvLoraRank);
-    AddLinear(attn + "o_proj", c_.hidden_size, heads * c_.kVHeadDim);
+    AddLinear(attn + "o_proj", c_.hidden_size, heads * c_.kVHeadDim, c_.branch_gain);
     AddLinear(attn + "indexer.wq_b", c_.index_n_heads * c_.kIndexHeadDim, c_.q_lora_rank);
     AddLinear(attn + "indexer.wk", c_.kIndexHeadDim, c_.hidden_size);
     Add(attn + "indexer.k_norm.weight", Init::kF32Norm, {c_.kIndexHeadDim});

@@ -13,7 +13,8 @@ from tools.reference import checkpoint, make_goldens, model, safetensors_io
 from tools.reference.safetensors_io import bf16, e4m3, f32, i32
 
 CONTEXTS = {"v32-micro": (1, 16, 17, 40, 200), "v32-tiny": (1, 64, 65, 200, 1000)}
-STAGE_CONTEXT = {"v32-micro": 40, "v32-tiny": 65}
+CONTEXTS["v32-tiny-calm"] = CONTEXTS["v32-tiny"]
+STAGE_CONTEXT = {"v32-micro": 40, "v32-tiny": 65}  # the others have no stages and no runs of single layers
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16
 NOISY_RUNS = 3
@@ -79,7 +80,7 @@ def _outputs(out, positions):
     }
 
 
-def make_context(loaded, n, with_stages):
+def make_context(loaded, n, with_layers, with_stages):
     """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
     c = loaded.config
     reference = model.Model(loaded)
@@ -100,7 +101,7 @@ def make_context(loaded, n, with_stages):
     if with_stages:
         tensors["whole.final_hidden"] = bf16(out.final_hidden)
 
-    for layer in range(c.num_hidden_layers):
+    for layer in range(c.num_hidden_layers if with_layers else 0):
         run = f"alone{layer}"
         stages = {}
         out = reference.forward(tokens, stages.__setitem__, [layer])
@@ -121,7 +122,7 @@ def make(folder, checkpoint_folder, name):
     loaded = checkpoint.Checkpoint(checkpoint_folder)
     tensors, bounds = {}, {}
     for n in CONTEXTS[name]:
-        made = make_context(loaded, n, n == STAGE_CONTEXT[name])
+        made = make_context(loaded, n, name in STAGE_CONTEXT, n == STAGE_CONTEXT.get(name))
         tensors |= made[0]
         bounds |= made[1]
     safetensors_io.write(folder / f"{name}.safetensors", tensors)
