@@ -2,8 +2,9 @@
 //
 // The model was trained on prompts written by Python's json module, so tools and arguments must come out as Python
 // would print them: `1.50` as 1.5, `1e5` as 100000.0, integers of any size exact, ", " and ": " between, nothing
-// escaped that need not be. Parsing is strict JSON (RFC 8259); of equal keys the last value counts, at the place of the
-// first. Tested by ordered_json_test.cc against lines printed by Python.
+// escaped that need not be. Parsing is strict JSON (RFC 8259); of equal keys the last value counts, at the place of
+// the first.
+// Tested by ordered_json_test.cc against lines printed by Python.
 #pragma once
 
 #include <string>

@@ -2,8 +2,8 @@
 //
 // Where the answer starts is a fact of the rendered prompt, not of a flag: a prompt that ends with `<think>` is
 // answered by reasoning, any other by content, also after tool results. Content is never searched: a later `</think>`
-// is text. Held back is at most the longest suffix that may become the marker (7 bytes). Tested by
-// reasoning_splitter_test.cc: all splits give what the whole gives.
+// is text. Held back is at most the longest suffix that may become the marker (7 bytes).
+// Tested by reasoning_splitter_test.cc: all splits give what the whole gives.
 #pragma once
 
 #include <string>

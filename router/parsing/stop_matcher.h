@@ -6,9 +6,10 @@
 //
 // An Aho-Corasick automaton over bytes. Its state is the longest suffix of the text that is a proper prefix of a stop:
 // exactly the text held back. The state spells that text, so a stream keeps one integer and no buffer, and time is
-// linear in the text whatever the stops. Stops start at a character, so the held text does too: where the text comes in
-// whole characters, it leaves in whole characters. Tested by stop_matcher_test.cc: all texts over small alphabets, all
-// splits, against a search that sees the whole text.
+// linear in the text whatever the stops. Stops start at a character, so the held text does too: where the text comes
+// in whole characters, it leaves in whole characters.
+// Tested by stop_matcher_test.cc: all texts over small alphabets, all splits, against a search that sees the whole
+// text.
 #pragma once
 
 #include <cstdint>

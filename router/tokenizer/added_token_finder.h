@@ -3,7 +3,8 @@
 // Tokens with `normalized` false are cut out in a first pass, the others in what that leaves, as the format demands: a
 // token of the first kind wins even against one of the second that begins before it. A pass tries a trie at each byte
 // that begins a token, so it costs at most text times the longest token (tens of bytes) and, on ordinary text, one
-// table look-up a byte. Tested by added_token_finder_test.cc against a search that tries every token everywhere.
+// table look-up a byte.
+// Tested by added_token_finder_test.cc against a search that tries every token everywhere.
 #pragma once
 
 #include <array>

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <queue>
+#include <utility>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -148,51 +149,55 @@ size_t BytePairMerger::MergeShort(absl::string_view piece, std::vector<TokenId>*
 
 size_t BytePairMerger::MergeLong(absl::string_view piece, std::vector<TokenId>* ids) const {
   constexpr uint32_t kEnd = ~uint32_t{0};
-  constexpr TokenId kGone = ~TokenId{0};
   struct Link {
-    TokenId token;  // kGone once merged into its left neighbour
+    TokenId token;
     uint32_t previous;
     uint32_t next;
-  };
-  struct Candidate {
-    uint64_t order;  // rank << 32 | position of the left token
-    TokenId left, right, result;
-    bool operator<(const Candidate& other) const { return order > other.order; }  // smallest on top
+    uint32_t rank;  // of the pair of this token and the next; kNoRank also once merged into the left neighbour
+    TokenId result;
   };
   const uint32_t num_bytes = static_cast<uint32_t>(piece.size());
   std::vector<Link> links(num_bytes);
   for (uint32_t i = 0; i < num_bytes; ++i) {
-    links[i] = {byte_tokens_[static_cast<uint8_t>(piece[i])], i == 0 ? kEnd : i - 1, i + 1 == num_bytes ? kEnd : i + 1};
+    const TokenId token = byte_tokens_[static_cast<uint8_t>(piece[i])];
+    links[i] = {token, i == 0 ? kEnd : i - 1, i + 1 == num_bytes ? kEnd : i + 1, kNoRank, 0};
   }
+  // Where pairs of a rank begin. An entry is stale if its link's rank has changed: a token only ever grows, so a pair
+  // that is gone from a place never comes back there.
+  absl::btree_map<uint32_t, std::vector<uint32_t>> places;
   size_t num_looked_at = 0;
-  std::vector<Candidate> initial;
-  const auto look_at = [&](uint32_t position, auto&& add) {
-    const TokenId left = links[position].token, right = links[links[position].next].token;
-    const PairEntry& entry = FindPair(left, right);
+  const auto look_at = [&](uint32_t i) {
+    Link& link = links[i];
+    link.rank = kNoRank;
+    if (link.next == kEnd) return;
+    const PairEntry& entry = FindPair(link.token, links[link.next].token);
     ++num_looked_at;
-    if (entry.rank != kNoRank) add(Candidate{uint64_t{entry.rank} << 32 | position, left, right, entry.result});
+    link.rank = entry.rank;
+    link.result = entry.result;
+    if (entry.rank != kNoRank) places[entry.rank].push_back(i);
   };
-  for (uint32_t i = 0; i + 1 < num_bytes; ++i) {
-    look_at(i, [&](const Candidate& candidate) { initial.push_back(candidate); });
-  }
-  std::priority_queue<Candidate> heap(std::less<Candidate>(), std::move(initial));
-  const auto push = [&](const Candidate& candidate) { heap.push(candidate); };
-  while (!heap.empty()) {
-    const Candidate best = heap.top();
-    heap.pop();
-    const uint32_t position = static_cast<uint32_t>(best.order);
-    // A candidate is stale if either token has been merged since; a token never returns at the same position.
-    if (links[position].token != best.left) continue;
-    const uint32_t right = links[position].next;
-    if (right == kEnd || links[right].token != best.right) continue;
-    links[position].token = best.result;
-    links[right].token = kGone;
-    links[position].next = links[right].next;
-    if (links[position].next != kEnd) {
-      links[links[position].next].previous = position;
-      look_at(position, push);
+  for (uint32_t i = 0; i < num_bytes; ++i) look_at(i);
+  while (!places.empty()) {
+    const uint32_t rank = places.begin()->first;
+    std::vector<uint32_t> now = std::move(places.begin()->second);
+    places.erase(places.begin());
+    std::sort(now.begin(), now.end());
+    for (size_t at = 0; at < now.size(); ++at) {
+      Link& left = links[now[at]];
+      if (left.rank != rank) continue;
+      Link& right = links[left.next];
+      left.token = left.result;
+      left.next = right.next;
+      right.rank = kNoRank;
+      if (left.next != kEnd) links[left.next].previous = now[at];
+      look_at(now[at]);
+      if (left.previous != kEnd) look_at(left.previous);
+      // Files made by training never do this: a token's own merges come after the merge that makes it.
+      if (!places.empty() && places.begin()->first < rank) {
+        places[rank].assign(now.begin() + static_cast<ptrdiff_t>(at) + 1, now.end());
+        break;
+      }
     }
-    if (links[position].previous != kEnd) look_at(links[position].previous, push);
   }
   for (uint32_t i = 0; i != kEnd; i = links[i].next) ids->push_back(links[i].token);
   return num_looked_at;

@@ -1,9 +1,9 @@
 // Byte-pair encoding of one piece: merge the adjacent pair of smallest rank, the leftmost on ties, until none is left.
 //
-// Short pieces (nearly all) are merged in place, looking for the smallest rank each time. Long ones take a heap and a
-// linked list, O(n log n): a megabyte of one letter is a legal request. Both give what the definition gives. A piece
-// that is itself a token is looked up whole, if merging it is known to give that token. Tested by
-// byte_pair_merger_test.cc against the definition, and for the number of steps on the worst inputs.
+// Short pieces (nearly all) are merged in place, looking for the smallest rank each time. Long ones keep the places of
+// each rank in a list and the ranks in order, O(n log n): a megabyte of one letter is a legal request. Both give what
+// the definition gives. A piece that is itself a token is looked up whole, if merging it is known to give that token.
+// Tested by byte_pair_merger_test.cc against the definition, and for the number of steps on the worst inputs.
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ class BytePairMerger {
 
   static constexpr uint64_t kNoPair = ~uint64_t{0};
   static constexpr uint32_t kNoRank = ~uint32_t{0};
-  static constexpr size_t kShortPieceMax = 48;
+  static constexpr size_t kShortPieceMax = 96;
 
   const PairEntry& FindPair(TokenId left, TokenId right) const;
   const TokenId* FindWhole(absl::string_view piece) const;

@@ -59,7 +59,7 @@ std::vector<MergeRule> RandomRules(std::mt19937* generator, std::vector<std::str
 
 TEST(BytePairMergerTest, MergesAsTheDefinitionSaysForShortAndLongPieces) {
   std::mt19937 generator(11);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 1500; ++round) {
     std::vector<std::string> token_bytes;
     const std::vector<MergeRule> rules = RandomRules(&generator, &token_bytes);
     absl::StatusOr<BytePairMerger> merger = BytePairMerger::Build(Identity(), rules);
@@ -67,7 +67,7 @@ TEST(BytePairMergerTest, MergesAsTheDefinitionSaysForShortAndLongPieces) {
     std::vector<absl::string_view> views(token_bytes.begin(), token_bytes.end());
     for (int is_indexed = 0; is_indexed < 2; ++is_indexed) {
       if (is_indexed == 1) merger->IndexWholeTokens(views);
-      for (const size_t length : {1, 2, 3, 5, 9, 47, 48, 49, 150}) {
+      for (const size_t length : {1, 2, 3, 5, 9, 50, 95, 96, 97, 200}) {
         std::string piece;
         while (piece.size() < length) piece.push_back(static_cast<char>('a' + generator() % (1 + round % 3)));
         std::vector<TokenId> ids;

@@ -3,8 +3,8 @@
 // Tokens are cut anywhere in a character ("🙂" is F0 9F 99 and 82), so up to three bytes wait until they are complete
 // or can no longer become so. What can never become a character is replaced by U+FFFD, one for each maximal invalid
 // subpart (Unicode 3.9, the replacement that browsers and Python use), so that the text does not depend on where the
-// stream was cut: Append() over any split and Finish() give exactly what one call over all ids gives. Tested by
-// incremental_detokenizer_test.cc, against all splits and an independent decoder.
+// stream was cut: Append() over any split and Finish() give exactly what one call over all ids gives.
+// Tested by incremental_detokenizer_test.cc over all splits of streams; replacement itself by utf8_test.cc.
 #pragma once
 
 #include <string>

@@ -1,8 +1,8 @@
 // Cuts text into the pieces that are merged one by one: the `pre_tokenizer` of tokenizer.json.
 //
 // The steps are applied one after the other, each to every piece that the steps before have left. DeepSeek's own steps
-// are recognised and run by deepseek_splitter.h; others run on PCRE2 and its version of Unicode. Tested by
-// pre_tokenizer_test.cc.
+// are recognised and run by deepseek_splitter.h; others run on PCRE2 and its version of Unicode.
+// Tested by pre_tokenizer_test.cc.
 #pragma once
 
 #include <string>

@@ -3,7 +3,8 @@
 // The patterns of tokenizer.json are written for Oniguruma and run here on PCRE2. Where the two read the same letters
 // differently the pattern is rewritten (`\s` is Unicode's White_Space; PCRE2 adds U+180E) or refused (`\h`, anchors,
 // sets inside sets), never run with another meaning. A piece is the whole subject: look-ahead sees its end, not the
-// text behind it. Tested by split_pattern_test.cc.
+// text behind it.
+// Tested by split_pattern_test.cc.
 #pragma once
 
 #include <memory>

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "router/tokenizer/small_tokenizer.h"
 #include "router/tokenizer/utf8.h"
@@ -144,6 +146,30 @@ TEST_F(TokenizerTest, SpecialIsWhatTheFileFlags) {
   EXPECT_FALSE(tokenizer_->IsSpecial(*tokenizer_->FindAddedToken("<｜User｜>")));
   EXPECT_FALSE(tokenizer_->IsSpecial(3));
   EXPECT_EQ(tokenizer_->FindAddedToken("hello"), std::nullopt);
+}
+
+// Other patterns than DeepSeek's run on PCRE2; its compiled code is shared by the threads.
+TEST(TokenizerThreadsTest, ThreadsShareATokenizer) {
+  SmallVocabulary vocabulary;
+  for (const bool is_deepseek : {true, false}) {
+    if (!is_deepseek) vocabulary.patterns = {"\\p{N}{1,3}", "\\s+(?!\\S)|\\s*\\S+"};
+    const std::unique_ptr<const Tokenizer> tokenizer = MakeSmallTokenizer(vocabulary);
+    const std::string text = "hello  hello<think>123456 \n🙂 aaaaaaaaaaaaaaa";
+    const absl::StatusOr<std::vector<TokenId>> expected = tokenizer->Encode(text, kMatch);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    std::vector<std::thread> threads;
+    std::atomic<int> num_equal = 0;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 200; ++round) {
+          const absl::StatusOr<std::vector<TokenId>> ids = tokenizer->Encode(text, kMatch);
+          if (ids.ok() && *ids == *expected && tokenizer->Decode(*ids) == text) ++num_equal;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(num_equal, 800);
+  }
 }
 
 TEST(TokenizerParseTest, RefusesAFileWhereOrdinaryTextCouldYieldAnAddedToken) {

@@ -1,8 +1,8 @@
 // The coarse class of a code point, as pre-tokenizer patterns ask for it. Unicode 16.0.0.
 //
 // The version matters: a character that one version has as a symbol and another has not assigned yet is cut
-// differently. make_unicode_class_runs.py says how it was chosen and writes the table. Tested by unicode_class_test.cc
-// against PCRE2's properties.
+// differently. make_unicode_class_runs.py says how it was chosen and writes the table.
+// Tested by unicode_class_test.cc against PCRE2's properties.
 #pragma once
 
 #include <array>
