@@ -61,7 +61,7 @@ DeepseekModel::DeepseekModel(std::unique_ptr<const ModelWeights> weights, const 
              .num_positions_max = options.num_positions_max,
              .num_pages = layout.num_pages,
              .vocab_size = config_.vocab_size}),
-      workspace_(config_, options.num_rows_max, options.num_positions_max),
+      workspace_(config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts()),
       rope_table_(options.num_positions_max * kvcache::kRopeDim),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
                                         std::sqrt(static_cast<double>(config_.qk_head_dim())))) {}

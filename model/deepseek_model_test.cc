@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "model/testing/edited_checkpoint.h"
 #include "model/testing/micro_model.h"
 
 namespace tandem::model {
@@ -136,6 +137,55 @@ TEST_F(DeepseekModelTest, RunsWithoutTheMtpLayerToTheSameBits) {
   EXPECT_EQ(
       without.model().RunMtp({.tokens = prompt.first(1), .segments = {&segment, 1}}, hidden, [](int) {}, {}, {}).code(),
       absl::StatusCode::kFailedPrecondition);
+}
+
+// Rewrites FP8 linears whose names `is_chosen` as BF16.
+TensorEdit StoreLinearsAsBf16(bool (*is_chosen)(absl::string_view name)) {
+  return [is_chosen](std::vector<OwnTensor>& tensors) {
+    std::vector<std::string> names;
+    for (const OwnTensor& own : tensors) {
+      if (own.tensor.dtype == DType::kF8E4m3 && is_chosen(own.tensor.name)) names.push_back(own.tensor.name);
+    }
+    ASSERT_FALSE(names.empty());
+    for (const std::string& name : names) StoreAsBf16(tensors, name);
+  };
+}
+
+TEST_F(DeepseekModelTest, RunsBf16LinearsAndExpertsNearTheFp8Ones) {
+  TestModel fp8(checkpoint_, {});
+  TestSequence reference = fp8.NewSequence(100);
+  const absl::Span<const int32_t> prompt = absl::MakeConstSpan(tokens_).first(100);
+  const std::vector<float> expected = fp8.Append(reference, prompt, 100).logits;
+  bool (*const choices[])(absl::string_view) = {
+      [](absl::string_view) { return true; },
+      [](absl::string_view name) { return absl::StrContains(name, ".experts."); },
+      [](absl::string_view name) { return absl::StrContains(name, "experts.") && absl::StrContains(name, "up_proj"); },
+      [](absl::string_view name) { return absl::StrContains(name, "self_attn"); },
+  };
+  for (const auto& is_chosen : choices) {
+    const auto checkpoint = MakeEditedCheckpoint(StoreLinearsAsBf16(is_chosen));
+    TestModel whole(checkpoint, {}), chunked(checkpoint, {.page_order_seed = 4});
+    TestSequence a = whole.NewSequence(100), b = chunked.NewSequence(100);
+    const std::vector<float> logits = whole.Append(a, prompt, 100).logits;
+    EXPECT_EQ(chunked.Append(b, prompt, 13).logits, logits);
+    // Weights are the same numbers; activations are not quantised: E4M3's error, 2^-4 a value. Compared where every
+    // position is attended to, since that error also moves choices.
+    const size_t num_dense = size_t{16} * kVocab;
+    const double d =
+        Distance(absl::MakeConstSpan(logits).first(num_dense), absl::MakeConstSpan(expected).first(num_dense));
+    EXPECT_LT(d, 0.03);
+    EXPECT_GT(d, 1e-6);
+  }
+}
+
+TEST_F(DeepseekModelTest, ReadsMisalignedTensorsToTheSameBits) {
+  const auto shifted = MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
+    tensors.insert(tensors.begin(), OwnTensor{{"odd", DType::kU8, {1}, {}}, {1}});
+  });
+  TestModel a(checkpoint_, {}), b(shifted, {});
+  TestSequence sa = a.NewSequence(60), sb = b.NewSequence(60);
+  const absl::Span<const int32_t> prompt = absl::MakeConstSpan(tokens_).first(60);
+  EXPECT_EQ(a.Append(sa, prompt, 60).logits, b.Append(sb, prompt, 60).logits);
 }
 
 TEST_F(DeepseekModelTest, CallsLayerDoneInOrderWithTheLayersRecordsFinal) {

@@ -43,7 +43,8 @@ absl::Status RunExperts(const LayerRun& run, const MoeWeights& weights, const Ac
                         const Matrix<Bf16>& out) {
   const int64_t pairs = pair_rows.shape[0], width = run.config.moe_intermediate_size;
   const Workspace::MlpBuffers buffers = run.workspace.Mlp(pairs, width);
-  const Matrix<Bf16> gathered = weights.gate_proj.is_fp8() ? Matrix<Bf16>() : run.workspace.pair_in.Slice(0, pairs);
+  const bool is_gathered = !weights.gate_proj.is_fp8() || !weights.up_proj.is_fp8();
+  const Matrix<Bf16> gathered = is_gathered ? run.workspace.pair_in.Slice(0, pairs) : Matrix<Bf16>();
   RETURN_IF_ERROR(RunExpertLinear(weights.gate_proj, in, pair_rows, group_offsets, 1, gathered, buffers.gate));
   RETURN_IF_ERROR(RunExpertLinear(weights.up_proj, in, pair_rows, group_offsets, 1, gathered, buffers.up));
   RETURN_IF_ERROR(kernels::SwiGlu({.gate = buffers.gate, .up = buffers.up, .y = buffers.gate}));

@@ -1,6 +1,6 @@
 #include "model/weights.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -201,6 +201,14 @@ class Loader final {
 };
 
 }  // namespace
+
+bool ModelWeights::has_bf16_experts() const {
+  auto is_bf16 = [](const LayerWeights& layer) {
+    return layer.moe.has_value() &&
+           !(layer.moe->gate_proj.is_fp8() && layer.moe->up_proj.is_fp8() && layer.moe->down_proj.is_fp8());
+  };
+  return std::any_of(layers.begin(), layers.end(), is_bf16) || (mtp.has_value() && is_bf16(mtp->layer));
+}
 
 absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(std::shared_ptr<const Checkpoint> checkpoint,
                                                                 bool with_mtp) {

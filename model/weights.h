@@ -81,6 +81,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::optional<MtpWeights> mtp;
 
+  bool has_bf16_experts() const;
+
   std::shared_ptr<const Checkpoint> checkpoint;  // keeps the mapped bytes
   std::deque<std::vector<uint8_t>> copies;       // allocations are aligned for every type used here
 };

@@ -3,72 +3,23 @@
 #include "model/weights.h"
 
 #include <cstring>
-#include <filesystem>
-#include <functional>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tools/make_checkpoint/checkpoint_writer.h"
+#include "model/testing/edited_checkpoint.h"
 
 namespace tandem::model {
 namespace {
 
-namespace fs = std::filesystem;
 using kernels::Bf16;
-
-// A tensor whose bytes the test owns.
-struct OwnTensor {
-  Tensor tensor;
-  std::vector<uint8_t> bytes;
-};
 
 class WeightsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = absl::StrCat(::testing::TempDir(), "/weights_test/",
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(fs::path(folder_).parent_path());
-    ASSERT_TRUE(
-        make_checkpoint::WriteCheckpoint({.config_name = "v32-micro", .seed = 1, .folder = folder_, .num_shards = 1})
-            .ok());
-    original_ = *Checkpoint::Open(folder_);
-  }
+  const std::shared_ptr<const Checkpoint> original_ = MakeEditedCheckpoint([](std::vector<OwnTensor>&) {});
 
-  // A copy of the checkpoint whose tensors went through `edit`, as one file that reading by scan finds.
-  std::shared_ptr<const Checkpoint> Edited(const std::function<void(std::vector<OwnTensor>&)>& edit) {
-    auto file = SafetensorsFile::Open(folder_ + "/model-00001-of-000001.safetensors");
-    std::vector<OwnTensor> owned;
-    for (const Tensor& tensor : (*file)->tensors())
-      owned.push_back({tensor, {tensor.bytes.begin(), tensor.bytes.end()}});
-    edit(owned);
-    std::vector<Tensor> tensors;
-    for (OwnTensor& own : owned) {
-      own.tensor.bytes = own.bytes;
-      tensors.push_back(own.tensor);
-    }
-    const std::string copy = folder_ + "_edited";
-    fs::remove_all(copy);
-    fs::create_directories(copy);
-    fs::copy_file(folder_ + "/config.json", copy + "/config.json");
-    EXPECT_TRUE(WriteSafetensors(copy + "/model.safetensors", tensors, {}).ok());
-    auto checkpoint = Checkpoint::Open(copy);
-    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
-    return *checkpoint;
+  static absl::Status EditedStatus(const TensorEdit& edit, bool with_mtp = true) {
+    return LoadWeights(MakeEditedCheckpoint(edit), with_mtp).status();
   }
-  absl::Status EditedStatus(const std::function<void(std::vector<OwnTensor>&)>& edit, bool with_mtp = true) {
-    return LoadWeights(Edited(edit), with_mtp).status();
-  }
-  static void Erase(std::vector<OwnTensor>& tensors, const std::string& name) {
-    EXPECT_EQ(std::erase_if(tensors, [&](const OwnTensor& own) { return own.tensor.name == name; }), 1u) << name;
-  }
-  static OwnTensor& At(std::vector<OwnTensor>& tensors, const std::string& name) {
-    return *std::find_if(tensors.begin(), tensors.end(), [&](const OwnTensor& own) { return own.tensor.name == name; });
-  }
-
-  std::string folder_;
-  std::shared_ptr<const Checkpoint> original_;
 };
 
 TEST_F(WeightsTest, ReadsAlignedBytesInPlace) {
@@ -109,7 +60,7 @@ TEST_F(WeightsTest, SplitsKvBIntoItsHeads) {
 
 TEST_F(WeightsTest, CopiesBytesThatAreAlignedForNothing) {
   // One byte in front shifts every tensor after it.
-  const auto shifted = Edited([](std::vector<OwnTensor>& tensors) {
+  const auto shifted = MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
     tensors.insert(tensors.begin(), OwnTensor{{"odd", DType::kU8, {1}, {}}, {1}});
   });
   auto expected = LoadWeights(original_, true);
@@ -126,7 +77,7 @@ TEST_F(WeightsTest, CopiesBytesThatAreAlignedForNothing) {
 TEST_F(WeightsTest, TakesTheModelsEmbeddingAndHeadWhereTheMtpCopiesAreAbsent) {
   auto with_copies = LoadWeights(original_, true);
   EXPECT_NE((*with_copies)->mtp->embed_tokens.data, (*with_copies)->embed_tokens.data);
-  auto without = LoadWeights(Edited([](std::vector<OwnTensor>& tensors) {
+  auto without = LoadWeights(MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
                                Erase(tensors, "model.layers.2.embed_tokens.weight");
                                Erase(tensors, "model.layers.2.shared_head.head.weight");
                              }),
@@ -145,7 +96,7 @@ TEST_F(WeightsTest, AsksForTheMtpLayerOnlyWhereItIsWanted) {
 }
 
 TEST_F(WeightsTest, ReadsBf16LinearsAndBf16IndexNorms) {
-  auto weights = LoadWeights(Edited([](std::vector<OwnTensor>& tensors) {
+  auto weights = LoadWeights(MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
                                const std::string name = "model.layers.0.mlp.up_proj.weight";
                                Erase(tensors, name + "_scale_inv");
                                OwnTensor& up = At(tensors, name);
@@ -162,12 +113,10 @@ TEST_F(WeightsTest, ReadsBf16LinearsAndBf16IndexNorms) {
 }
 
 TEST_F(WeightsTest, NamesWhatIsMissingOrMisshapen) {
-  auto message = [&](const std::function<void(std::vector<OwnTensor>&)>& edit) {
-    return std::string(EditedStatus(edit).message());
-  };
+  auto message = [&](const TensorEdit& edit) { return std::string(EditedStatus(edit).message()); };
   EXPECT_TRUE(
       absl::StrContains(message([](auto& tensors) { Erase(tensors, "model.layers.1.mlp.experts.3.down_proj.weight"); }),
-                        "_edited: tensor 'model.layers.1.mlp.experts.3.down_proj.weight' is missing"));
+                        "/edited: tensor 'model.layers.1.mlp.experts.3.down_proj.weight' is missing"));
   EXPECT_TRUE(absl::StrContains(
       message([](auto& tensors) { Erase(tensors, "model.layers.0.self_attn.o_proj.weight_scale_inv"); }),
       "tensor 'model.layers.0.self_attn.o_proj.weight_scale_inv' is missing"));

@@ -38,7 +38,7 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
   Make(rows.scale, {num_rows, dim / kernels::kQuantGroup});
 }
 
-Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max) {
+Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
   const int64_t pairs = rows * c.num_experts_per_tok;
   Make(x, {rows, hidden});
@@ -73,7 +73,7 @@ Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_pos
   Make(row_pairs, {rows, c.num_experts_per_tok});
   Make(pair_rows, {pairs});
   Make(group_offsets, {int64_t{c.n_routed_experts} + 1});
-  Make(pair_in, {c.has_fp8_weights ? 0 : pairs, hidden});
+  Make(pair_in, {has_bf16_experts ? pairs : 0, hidden});
   Make(expert_out, {pairs, hidden});
   Make(shared_out, {rows, hidden});
 

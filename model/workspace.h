@@ -24,8 +24,8 @@ struct QuantizedRows {
 
 class Workspace final {
  public:
-  // num_positions_max: the longest context whose index logits must fit.
-  Workspace(const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max);
+  // num_positions_max: the longest context whose index logits must fit. has_bf16_experts: their rows are gathered.
+  Workspace(const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts);
 
   // Index logits are made and consumed this many rows at a time: [rows, context] would not fit long contexts.
   static constexpr int kIndexTileRows = 32;
