@@ -42,8 +42,8 @@ void AnswerWriter::WriteStream(const RequestState::Output& output, const Usage& 
     exchange_->Respond(ErrorResponse(output.error));
     return;
   }
-  const bool has_news = !output.delta.reasoning.empty() || !output.delta.content.empty() ||
-                        output.finish.has_value() || !output.error.ok();
+  const bool has_news = !output.delta.reasoning.empty() || !output.delta.content.empty() || output.finish.has_value() ||
+                        !output.error.ok();
   if (!has_news) return;
   OpenStream();
   pending_.clear();

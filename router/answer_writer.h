@@ -1,8 +1,8 @@
 // Writes one chat answer to its client: what RequestState puts out, as a stream of events or as one body.
 //
-// A stream opens with the first news (or keep-alive comment), so whatever fails before it is a proper HTTP error; afterwards an error is an
-// event in the stream, followed by [DONE] but by no finish_reason: a cut never looks like an end.
-// Tested by answer_writer_test.cc.
+// A stream opens with the first news (or keep-alive comment), so whatever fails before it is a proper HTTP error;
+// afterwards an error is an event in the stream, followed by [DONE] but by no finish_reason: a cut never looks like an
+// end. Tested by answer_writer_test.cc.
 #pragma once
 
 #include <memory>

@@ -37,8 +37,7 @@ class ChatPreparationTest : public testing::Test {
 
 TEST_F(ChatPreparationTest, PromptIsTheChatFormatsTokens) {
   const PreparedChat prepared = Prepare("").value();
-  EXPECT_EQ(prepared.order.prompt,
-            (std::vector<TokenId>{B::kBos, B::kUser, 'h', 'i', B::kAssistant, B::kThinkEnd}));
+  EXPECT_EQ(prepared.order.prompt, (std::vector<TokenId>{B::kBos, B::kUser, 'h', 'i', B::kAssistant, B::kThinkEnd}));
   EXPECT_EQ(prepared.start, ReasoningSplitter::State::kContent);
 }
 

@@ -35,15 +35,14 @@ absl::StatusOr<int64_t> PositiveInteger(const json::object& object, const char* 
   const json::value* value = Find(object, key);
   if (value == nullptr) return absl::InvalidArgumentError(absl::StrCat(file, ": ", key, " is missing"));
   if (!value->is_int64() || value->get_int64() <= 0) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": ", key, " is ", json::serialize(*value),
-                                                   ", must be a positive integer"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": ", key, " is ", json::serialize(*value), ", must be a positive integer"));
   }
   return value->get_int64();
 }
 
 // A number within [min, max], or the default.
-absl::StatusOr<double> NumberOr(const json::object& object, const char* key, double otherwise, double min,
-                                double max) {
+absl::StatusOr<double> NumberOr(const json::object& object, const char* key, double otherwise, double min, double max) {
   const json::value* value = Find(object, key);
   if (value == nullptr) return otherwise;
   if (!value->is_number() || value->to_number<double>() < min || value->to_number<double>() > max) {

@@ -22,9 +22,12 @@ absl::Status StatusOf(const proto::Error& error) {
 
 RequestState::SequenceFinish FinishOf(proto::FinishReason reason) {
   switch (reason) {
-    case proto::FINISH_REASON_STOP: return RequestState::SequenceFinish::kStopToken;
-    case proto::FINISH_REASON_LENGTH: return RequestState::SequenceFinish::kLength;
-    default: return RequestState::SequenceFinish::kNone;
+    case proto::FINISH_REASON_STOP:
+      return RequestState::SequenceFinish::kStopToken;
+    case proto::FINISH_REASON_LENGTH:
+      return RequestState::SequenceFinish::kLength;
+    default:
+      return RequestState::SequenceFinish::kNone;
   }
 }
 
@@ -79,8 +82,6 @@ proto::RequestKey Cluster::KeyOf(uint64_t request_id) const {
   key.set_attempt(kFirstAttempt);
   return key;
 }
-
-
 
 uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener) {
   const uint64_t request_id = ++last_request_id_;
@@ -137,8 +138,6 @@ Cluster::Request* Cluster::FindRequest(const WorkerLink& link, const proto::Requ
   return key.attempt() == kFirstAttempt ? &it->second : nullptr;
 }
 
-
-
 void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   WorkerView& view = ViewOf(link);
   view.is_up = true;
@@ -149,8 +148,8 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   view.context_length_max = hello.context_length_max();
   view.kv_tokens_capacity = hello.kv_tokens_capacity();
   view.load = WorkerLoad();
-  LOG_INFO("worker is up", {"role", WorkerRoleName(link.role())}, {"address", link.address()},
-           {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)});
+  LOG_INFO("worker is up", {"role", WorkerRoleName(link.role())}, {"address", link.address()}, {"inst", view.instance},
+           {"incarnation", absl::Hex(view.incarnation)});
   if (link.role() == WorkerRole::kDecode) {
     SendPrefillSet(link);
     return;
@@ -191,7 +190,8 @@ void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& caus
 
 void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& message) {
   switch (message.message_case()) {
-    case proto::WorkerMessage::kTokens: return OnTokenBatch(link, message.tokens());
+    case proto::WorkerMessage::kTokens:
+      return OnTokenBatch(link, message.tokens());
     case proto::WorkerMessage::kEnded: {
       const proto::Ended& ended = message.ended();
       return OnEnded(link, ended.key(), ended.has_error() ? StatusOf(ended.error()) : absl::OkStatus(),
@@ -213,7 +213,8 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       ViewOf(link).is_draining = true;
       LOG_INFO("worker is draining", {"role", WorkerRoleName(link.role())}, {"address", link.address()});
       return;
-    default: return;  // a message of a later protocol: adds, never changes
+    default:
+      return;  // a message of a later protocol: adds, never changes
   }
 }
 

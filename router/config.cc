@@ -8,8 +8,7 @@
 namespace tandem::router {
 namespace {
 
-absl::Status CheckAddresses(const std::vector<std::string>& addresses, const char* name,
-                            std::set<std::string>* seen) {
+absl::Status CheckAddresses(const std::vector<std::string>& addresses, const char* name, std::set<std::string>* seen) {
   for (const std::string& address : addresses) {
     const absl::StatusOr<base::HostPort> parsed = base::ParseHostPort(address);
     if (!parsed.ok()) {
@@ -67,8 +66,8 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                   "From the first byte of a request to the end of its headers; then 408.");
   schema.Duration("process.http.body_stall_timeout", &config->body_stall_max, absl::Milliseconds(100), absl::Hours(1),
                   "Between two pieces of a request body; then 408.");
-  schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100),
-                  absl::Hours(1), "A client that takes no byte of its answer; then it counts as having left.");
+  schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100), absl::Hours(1),
+                  "A client that takes no byte of its answer; then it counts as having left.");
 }
 
 absl::Status CheckRouterConfig(const RouterConfig& config) {

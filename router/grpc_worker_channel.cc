@@ -46,8 +46,8 @@ struct Owner {
   }
 };
 
-// One bidirectional stream. Whoever holds it keeps it until IsDone(), and lets it go on a thread that is not gRPC's: the
-// call holds its connection, and gRPC cannot end its last connection from its own thread.
+// One bidirectional stream. Whoever holds it keeps it until IsDone(), and lets it go on a thread that is not gRPC's:
+// the call holds its connection, and gRPC cannot end its last connection from its own thread.
 template <typename Request, typename Reply>
 class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
                      public std::enable_shared_from_this<Stream<Request, Reply>> {
@@ -180,18 +180,16 @@ class GrpcWorkerChannel final : public WorkerChannel {
         owner_(std::make_shared<Owner>(Owner{std::move(post), std::move(events)})) {
     closed_streams_->Sweep();
     Owner* owner = owner_.get();  // lives as long as the streams that call it
-    live_ = std::make_shared<LiveStream>(owner_, "live", [owner](const proto::WorkerMessage& message) {
-      owner->events.on_message(message);
-    });
+    live_ = std::make_shared<LiveStream>(
+        owner_, "live", [owner](const proto::WorkerMessage& message) { owner->events.on_message(message); });
     if (role == WorkerRole::kPrefill) {
       prefill_live_stub_ = proto::PrefillWorker::NewStub(OwnConnection(address));
       prefill_live_stub_->async()->Live(live_->context(), live_.get());
       live_->Start();
       return;
     }
-    bulk_ = std::make_shared<BulkStream>(owner_, "bulk", [owner](const proto::BulkReply& reply) {
-      owner->events.on_bulk_reply(reply);
-    });
+    bulk_ = std::make_shared<BulkStream>(
+        owner_, "bulk", [owner](const proto::BulkReply& reply) { owner->events.on_bulk_reply(reply); });
     decode_live_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address));
     decode_bulk_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address));
     decode_live_stub_->async()->Live(live_->context(), live_.get());

@@ -17,11 +17,11 @@ RouterMetrics::RouterMetrics()
       generation_tokens(metrics_.AddCounter("tandem_generation_tokens_total", "Generated tokens accepted.")),
       empty_answers(metrics_.AddCounter("tandem_router_empty_answers_total",
                                         "Answers that ended well without a character of content.")),
-      unconfirmed_releases(metrics_.AddCounter(
-          "tandem_router_unconfirmed_releases_total",
-          "Requests given up without their worker's confirmation that it holds nothing of them.")),
-      slow_readers(metrics_.AddCounter("tandem_router_slow_readers_total",
-                                       "Times a stream waited for its client to read.")),
+      unconfirmed_releases(
+          metrics_.AddCounter("tandem_router_unconfirmed_releases_total",
+                              "Requests given up without their worker's confirmation that it holds nothing of them.")),
+      slow_readers(
+          metrics_.AddCounter("tandem_router_slow_readers_total", "Times a stream waited for its client to read.")),
       time_to_first_token(metrics_.AddHistogram("tandem_time_to_first_token_seconds",
                                                 "From a request's last byte to its first token at the router.",
                                                 base::LatencyBuckets())),
@@ -41,14 +41,13 @@ RouterMetrics::RouterMetrics()
       usable_pairs(metrics_.AddGauge("tandem_router_usable_pairs",
                                      "Pairs of workers that can take a request, counted by every shard.")) {
   for (int status : kStatuses) {
-    chat_requests_[status] = &metrics_.AddCounter(
-        "tandem_router_requests_total", "Chat requests by the HTTP status of their end.",
-        {{"code", std::to_string(status)}});
+    chat_requests_[status] =
+        &metrics_.AddCounter("tandem_router_requests_total", "Chat requests by the HTTP status of their end.",
+                             {{"code", std::to_string(status)}});
   }
   for (const char* reason : kCancelReasons) {
-    cancels_[reason] = &metrics_.AddCounter("tandem_router_cancels_total",
-                                            "Requests cancelled on their decode worker, by reason.",
-                                            {{"reason", reason}});
+    cancels_[reason] = &metrics_.AddCounter(
+        "tandem_router_cancels_total", "Requests cancelled on their decode worker, by reason.", {{"reason", reason}});
   }
 }
 

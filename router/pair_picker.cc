@@ -37,9 +37,9 @@ std::string WhyNone(const ClusterView& view) {
   const auto count = [](const auto& workers) {
     return std::count_if(workers.begin(), workers.end(), [](const WorkerView& w) { return TakesRequests(w); });
   };
-  std::string why = absl::StrCat("no usable pair: ", count(view.prefills), " of ", view.prefills.size(),
-                                 " prefill and ", count(view.decodes), " of ", view.decodes.size(),
-                                 " decode workers are up");
+  std::string why =
+      absl::StrCat("no usable pair: ", count(view.prefills), " of ", view.prefills.size(), " prefill and ",
+                   count(view.decodes), " of ", view.decodes.size(), " decode workers are up");
   for (const PrefillView& prefill : view.prefills) AppendWorkerReason(why, "prefill", prefill);
   for (const DecodeView& decode : view.decodes) {
     AppendWorkerReason(why, "decode", decode);
@@ -107,8 +107,7 @@ std::string PairChoice::Explain(const ClusterView& view) const {
   const PrefillView& p = view.prefills[prefill];
   const DecodeView& d = view.decodes[decode];
   return absl::StrCat("prefill ", p.address, " (load ", LoadOf(p), ") with decode ", d.address, " (load ", LoadOf(d),
-                      "): cost ", cost, ", one of ", num_cheapest, " cheapest among ", num_candidates,
-                      " usable pairs");
+                      "): cost ", cost, ", one of ", num_cheapest, " cheapest among ", num_candidates, " usable pairs");
 }
 
 }  // namespace tandem::router

@@ -1,8 +1,8 @@
 // Chooses the prefill and the decode worker of a request, jointly, by one cost. The router alone decides this.
 //
-// A pure function of a cluster view. A pair is a candidate where both workers are up and not draining, the decode worker
-// has reported the peer usable, and both can hold the request. The cost of a pair is the sum of its workers' loads; among
-// the cheapest, turn decides, so that equal pairs are used in rotation and a test can predict the answer.
+// A pure function of a cluster view. A pair is a candidate where both workers are up and not draining, the decode
+// worker has reported the peer usable, and both can hold the request. The cost of a pair is the sum of its workers'
+// loads; among the cheapest, turn decides, so that equal pairs are used in rotation and a test can predict the answer.
 // Tested by pair_picker_test.cc, against a brute-force search over random views.
 #pragma once
 

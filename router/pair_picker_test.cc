@@ -145,8 +145,7 @@ TEST(PairPickerTest, ReasonNamesWhatIsMissing) {
   view.decodes[0].peers["boot0"].detail = "page_size is 64 here and 32 there";
   EXPECT_NE(CheckReady(view).message().find("page_size is 64 here and 32 there"), std::string::npos);
 
-  EXPECT_EQ(CheckReady(ClusterView()).message(),
-            "no usable pair: 0 of 0 prefill and 0 of 0 decode workers are up");
+  EXPECT_EQ(CheckReady(ClusterView()).message(), "no usable pair: 0 of 0 prefill and 0 of 0 decode workers are up");
 }
 
 TEST(PairPickerTest, RequestTooLargeForEveryPairIsTheClientsError) {

@@ -101,8 +101,7 @@ asio::awaitable<absl::StatusOr<PreparedChat>> RequestPipeline::Run::Prepare() {
   std::string body = exchange_->TakeBody();
   if (body.size() <= settings_.inline_body_bytes_max) co_return PrepareChat(body, *parts_.context);
   // Named, not a temporary: g++ 12 destroys captures of a lambda inside a co_await expression twice.
-  auto prepare = [body = std::move(body),
-                  context = parts_.context]() -> asio::awaitable<absl::StatusOr<PreparedChat>> {
+  auto prepare = [body = std::move(body), context = parts_.context]() -> asio::awaitable<absl::StatusOr<PreparedChat>> {
     co_return PrepareChat(body, *context);
   };
   absl::StatusOr<PreparedChat> prepared =
@@ -267,9 +266,9 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   params.deadline = started_at_ + settings_.request_time_max;
   state_.emplace(std::move(params));
   const ChatIdentity identity = {id_, absl::ToUnixSeconds(parts_.clock->WallTime()), prepared->request.model};
-  writer_.emplace(exchange_, identity,
-                  AnswerWriter::Form{prepared->request.is_stream, prepared->request.includes_usage,
-                                     prepared->request.is_thinking});
+  writer_.emplace(
+      exchange_, identity,
+      AnswerWriter::Form{prepared->request.is_stream, prepared->request.includes_usage, prepared->request.is_thinking});
 
   // Generate, and relay until the workers hold nothing of it.
   order.remaining_time = settings_.request_time_max - (Now() - started_at_);
@@ -290,8 +289,8 @@ RequestPipeline::~RequestPipeline() = default;
 void RequestPipeline::ServeChat(std::shared_ptr<Exchange> exchange) {
   auto run = std::make_unique<Run>(this, std::move(exchange));
   asio::co_spawn(
-      *parts_.io_context,
-      [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); }, CheckNoException);
+      *parts_.io_context, [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); },
+      CheckNoException);
 }
 
 void RequestPipeline::GiveUpAll(const absl::Status& cause) {

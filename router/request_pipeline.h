@@ -1,9 +1,9 @@
 // The path of a chat request through the router, top to bottom. Read request_pipeline.cc from the end.
 //
-// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick the pair, generate,
-// then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says, until nobody holds
-// anything of the request. Decisions live in the parts that it calls; this file only orders them.
-// Tested by router_integration_test.cc over real sockets and gRPC.
+// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick the pair,
+// generate, then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says, until
+// nobody holds anything of the request. Decisions live in the parts that it calls; this file only orders them. Tested
+// by router_integration_test.cc over real sockets and gRPC.
 #pragma once
 
 #include <cstdint>

@@ -57,15 +57,14 @@ bool RequestState::AcceptPositions(int64_t first_position, absl::Span<const Toke
     return false;
   };
   if (first_position > num_generated()) {
-    return breach(absl::StrCat("token stream has a gap: next position is ", num_generated(), ", got ",
-                               first_position));
+    return breach(absl::StrCat("token stream has a gap: next position is ", num_generated(), ", got ", first_position));
   }
   const size_t num_known = std::min<size_t>(static_cast<size_t>(num_generated() - first_position), tokens->size());
   for (size_t i = 0; i < num_known; ++i) {
     const size_t position = static_cast<size_t>(first_position) + i;
     if ((*tokens)[i] != generated_[position]) {
-      return breach(absl::StrCat("token stream contradicts itself: position ", position, " was ",
-                                 generated_[position], ", is now ", (*tokens)[i]));
+      return breach(absl::StrCat("token stream contradicts itself: position ", position, " was ", generated_[position],
+                                 ", is now ", (*tokens)[i]));
     }
   }
   tokens->remove_prefix(num_known);
@@ -133,8 +132,8 @@ RequestState::Output RequestState::OnEnded(const absl::Status& error, bool is_ca
   } else if (is_cancelled) {
     FailAnswer(absl::UnavailableError("request was cancelled by its worker"), &output);
   } else {
-    FailAnswer(absl::InternalError(absl::StrCat("worker ended the request after ", num_generated(),
-                                                " tokens without a finish reason")),
+    FailAnswer(absl::InternalError(
+                   absl::StrCat("worker ended the request after ", num_generated(), " tokens without a finish reason")),
                &output);
   }
   Release(&output);
@@ -165,9 +164,9 @@ RequestState::Output RequestState::OnGiveUp(const absl::Status& cause, absl::Dur
 RequestState::Output RequestState::OnTime(absl::Duration now) {
   Output output;
   if (is_answer_open_ && now >= deadline_) {
-    FailAnswer(absl::DeadlineExceededError(absl::StrCat("request reached its deadline after ", num_generated(),
-                                                        " tokens")),
-               &output);
+    FailAnswer(
+        absl::DeadlineExceededError(absl::StrCat("request reached its deadline after ", num_generated(), " tokens")),
+        &output);
     CancelWork("deadline", now, &output);
   }
   if (now >= release_at_) {

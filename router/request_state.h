@@ -1,12 +1,14 @@
 // One chat request between its decode worker and its client, as a pure state machine.
 //
-// Inputs are what happened (tokens, ended, worker lost, client left, time), outputs are what to do (text for the client,
-// how the answer ended, a cancel for the worker, release). It owns no socket, no thread and no clock, so that tests and
+// Inputs are what happened (tokens, ended, worker lost, client left, time), outputs are what to do (text for the
+// client, how the answer ended, a cancel for the worker, release). It owns no socket, no thread and no clock, so that
+// tests and
 // //tests/sim drive it directly; request_pipeline.cc is the thin shell around it.
 //
-// Two lives are kept apart: the *answer* (open, then complete, failed or abandoned, exactly once) and the *work* (held on
-// the workers until Ended, loss of the worker, or kReleaseWaitMax after it should have ended). A stop string, a client
-// that leaves or a deadline ends the answer at once and cancels the work; the request is forgotten when both have ended.
+// Two lives are kept apart: the *answer* (open, then complete, failed or abandoned, exactly once) and the *work* (held
+// on the workers until Ended, loss of the worker, or kReleaseWaitMax after it should have ended). A stop string, a
+// client that leaves or a deadline ends the answer at once and cancels the work; the request is forgotten when both
+// have ended.
 //
 // Tokens that were accepted are facts: each position is taken once; an equal duplicate is dropped, an unequal one or a
 // gap is a breach that ends the request.

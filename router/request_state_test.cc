@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <random>
 #include <string>
-#include "absl/strings/string_view.h"
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "router/testing/byte_tokenizer.h"
 
@@ -349,14 +349,30 @@ TEST(RequestStateTest, EveryOrderOfEventsEndsOnce) {
       const bool was_open = script.state().is_answer_open();
       const std::string shown = script.content + script.reasoning;
       switch (random() % 8) {
-        case 0: script.Take(script.state().OnClientLeft(now)), client_left = true; break;
-        case 1: script.Take(script.state().OnEnded(absl::OkStatus(), random() % 2 == 0)); break;
-        case 2: script.Take(script.state().OnWorkerLost(absl::UnavailableError("lost"))); break;
-        case 3: script.Take(script.state().OnTime(now += absl::Seconds(1))); break;
-        case 4: script.Text("z"); break;
-        case 5: script.Tokens({ByteTokenizer::kEos}, Finish::kStopToken); break;
-        case 6: script.Take(script.state().OnGiveUp(absl::UnavailableError("draining"), now)); break;
-        default: script.Text("ab"); break;
+        case 0:
+          script.Take(script.state().OnClientLeft(now)), client_left = true;
+          break;
+        case 1:
+          script.Take(script.state().OnEnded(absl::OkStatus(), random() % 2 == 0));
+          break;
+        case 2:
+          script.Take(script.state().OnWorkerLost(absl::UnavailableError("lost")));
+          break;
+        case 3:
+          script.Take(script.state().OnTime(now += absl::Seconds(1)));
+          break;
+        case 4:
+          script.Text("z");
+          break;
+        case 5:
+          script.Tokens({ByteTokenizer::kEos}, Finish::kStopToken);
+          break;
+        case 6:
+          script.Take(script.state().OnGiveUp(absl::UnavailableError("draining"), now));
+          break;
+        default:
+          script.Text("ab");
+          break;
       }
       if (!was_open) {
         ASSERT_EQ(script.content + script.reasoning, shown);

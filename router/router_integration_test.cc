@@ -86,8 +86,8 @@ TEST_F(RouterTest, ThinkingComesAsReasoningContent) {
 }
 
 TEST_F(RouterTest, ReadyOnlyWhileAPairIsUsable) {
-  prefill_ = std::make_unique<FakeWorker>(
-      FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
   decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode});
   StartShard();
   ASSERT_TRUE(decode_->AwaitPrefillSet(1)) << "decode hears whom it may be paired with";
@@ -434,8 +434,8 @@ TEST_F(RouterTest, EachShardIsARouterOfItsOwn) {
   StartPair();
   Shard::Options second_options = options_;
   second_options.instance = "second";
-  auto second = Shard::Start(second_options, {.context = &context_, .metrics = &metrics_,
-                                              .thread_pool = &thread_pool_});
+  auto second =
+      Shard::Start(second_options, {.context = &context_, .metrics = &metrics_, .thread_pool = &thread_pool_});
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(decode_->AwaitRouters(2));
   EXPECT_EQ(AwaitMetric("tandem_router_usable_pairs{role=\"router\"}", 2), 2);

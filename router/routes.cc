@@ -26,8 +26,8 @@ HttpResponse Text(int status, std::string body, const char* content_type = kPlai
 }
 
 HttpResponse MethodNotAllowed(const HttpRequest& request, const char* allowed) {
-  HttpResponse response = ErrorResponse(
-      absl::UnimplementedError(absl::StrCat(request.path, " takes ", allowed, ", got ", request.method)));
+  HttpResponse response =
+      ErrorResponse(absl::UnimplementedError(absl::StrCat(request.path, " takes ", allowed, ", got ", request.method)));
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
@@ -68,8 +68,8 @@ HttpResponse Routes::Models(const std::string& path) const {
   }
   const std::string id = path.substr(sizeof(kModelsPath));  // behind the slash; served names may contain slashes
   if (id != model_card_.id) {
-    return ErrorResponse(WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model \"", id, "\"")), "model",
-                                     "model_not_found"));
+    return ErrorResponse(WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model \"", id, "\"")),
+                                     "model", "model_not_found"));
   }
   response.body = ModelBody(model_card_);
   return response;

@@ -78,8 +78,7 @@ class Shard::Loop final {
         poster_(std::make_shared<LoopPoster>(io_context_.get())),
         tick_(std::in_place, *io_context_),
         admission_(options.requests_max),
-        cluster_(ClusterOptions(options),
-                 MakeGrpcWorkerChannelFactory([poster = poster_](std::function<void()> work) {
+        cluster_(ClusterOptions(options), MakeGrpcWorkerChannelFactory([poster = poster_](std::function<void()> work) {
                    poster->Post(std::move(work));
                  })),
         pipeline_({.io_context = io_context_.get(),
@@ -107,8 +106,8 @@ class Shard::Loop final {
   }
 
   absl::Status Listen(const Options& options) {
-    auto server = HttpServer::Listen(*io_context_, options.host, options.port, options.port_sharing, options.http,
-                                     &routes_);
+    auto server =
+        HttpServer::Listen(*io_context_, options.host, options.port, options.port_sharing, options.http, &routes_);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     return absl::OkStatus();

@@ -29,10 +29,9 @@ void AppendPairs(std::string& out, const ClusterView& view) {
       const auto peer = decode.peers.find(prefill.bootstrap_address);
       std::string state = "not reported";
       if (peer != decode.peers.end()) {
-        state = peer->second.is_usable
-                    ? absl::StrFormat("usable over %s, %.1f MB/s", peer->second.lane,
-                                      peer->second.lane_bytes_per_second / 1e6)
-                    : absl::StrCat("not usable: ", peer->second.detail);
+        state = peer->second.is_usable ? absl::StrFormat("usable over %s, %.1f MB/s", peer->second.lane,
+                                                         peer->second.lane_bytes_per_second / 1e6)
+                                       : absl::StrCat("not usable: ", peer->second.detail);
       }
       absl::StrAppendFormat(&out, "  %-24s with %-24s %s\n", prefill.address, decode.address, state);
     }
@@ -44,8 +43,8 @@ void AppendPairs(std::string& out, const ClusterView& view) {
 std::string StatuszText(const std::string& instance, const ClusterView& view,
                         const std::vector<RequestView>& requests) {
   const absl::Status ready = CheckReady(view);
-  std::string out = absl::StrCat("router ", instance, ": ", ready.ok() ? "ready" : std::string(ready.message()),
-                                 "\n\nworkers\n");
+  std::string out =
+      absl::StrCat("router ", instance, ": ", ready.ok() ? "ready" : std::string(ready.message()), "\n\nworkers\n");
   for (const PrefillView& prefill : view.prefills) AppendWorker(out, "prefill", prefill);
   for (const DecodeView& decode : view.decodes) AppendWorker(out, "decode", decode);
   out += "\npairs (prefill with decode)\n";

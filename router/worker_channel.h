@@ -1,7 +1,7 @@
 // A connection to one worker, as the link above it sees it: two ordered streams of messages, no policy.
 //
-// GrpcWorkerChannel is the real one; tests and //tests/sim bring their own. All methods and events belong to one thread,
-// the owner's.
+// GrpcWorkerChannel is the real one; tests and //tests/sim bring their own. All methods and events belong to one
+// thread, the owner's.
 #pragma once
 
 #include <functional>

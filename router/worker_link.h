@@ -1,10 +1,10 @@
 // Keeps one worker connected: greets it, checks who answers, sends heartbeats, notices silence, connects again.
 //
-// Pure of sockets and clocks: a WorkerChannel moves the messages and Tick() brings the time, so that tests and //tests/sim
-// drive it. A worker is *up* from its hello until its channel closes or it is silent for kSilenceMax. Suspicion lets the
-// router stop using a worker; it never decides what becomes of the worker's own state.
-// Where this process itself was stalled (ticks far apart), silence is not held against the worker.
-// Tested by worker_link_test.cc (fake channel, fake time) and router_integration_test.cc (gRPC).
+// Pure of sockets and clocks: a WorkerChannel moves the messages and Tick() brings the time, so that tests and
+// //tests/sim drive it. A worker is *up* from its hello until its channel closes or it is silent for kSilenceMax.
+// Suspicion lets the router stop using a worker; it never decides what becomes of the worker's own state. Where this
+// process itself was stalled (ticks far apart), silence is not held against the worker. Tested by worker_link_test.cc
+// (fake channel, fake time) and router_integration_test.cc (gRPC).
 #pragma once
 
 #include <memory>

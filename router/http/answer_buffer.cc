@@ -16,10 +16,9 @@ void AnswerBuffer::AppendHead(int status, const std::string& content_type) {
 void AnswerBuffer::Respond(HttpResponse response) {
   AppendHead(response.status, response.content_type);
   for (const auto& [name, value] : response.headers) absl::StrAppend(&head_, name, ": ", value, "\r\n");
-  absl::StrAppend(&head_, "Content-Length: ", response.body.size(), "\r\n",
-                  terms_.keep_alive ? (terms_.is_http_1_0 ? "Connection: keep-alive\r\n" : "")
-                                    : "Connection: close\r\n",
-                  "\r\n");
+  absl::StrAppend(
+      &head_, "Content-Length: ", response.body.size(), "\r\n",
+      terms_.keep_alive ? (terms_.is_http_1_0 ? "Connection: keep-alive\r\n" : "") : "Connection: close\r\n", "\r\n");
   if (!terms_.is_head) body_ = std::move(response.body);
   is_finished_ = true;
 }

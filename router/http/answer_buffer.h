@@ -1,7 +1,7 @@
 // The bytes of one answer on their way to the socket: HTTP/1.1 framing and coalescing, no socket.
 //
-// Everything written between two calls of Take() becomes one chunk, so tokens that are ready together cost one chunk and
-// one write. Tested by answer_buffer_test.cc.
+// Everything written between two calls of Take() becomes one chunk, so tokens that are ready together cost one chunk
+// and one write. Tested by answer_buffer_test.cc.
 #pragma once
 
 #include <string>

@@ -90,8 +90,7 @@ class ConnectionExchange final : public Exchange {
 };
 
 // Status and words for a request that could not be read.
-std::optional<std::pair<int, std::string>> RefusalOf(const boost::system::error_code& error,
-                                                     const HttpLimits& limits) {
+std::optional<std::pair<int, std::string>> RefusalOf(const boost::system::error_code& error, const HttpLimits& limits) {
   if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
   if (error == http::error::body_limit) {
     return std::pair(413, absl::StrCat("request body is larger than the limit of ", limits.body_bytes_max, " bytes"));
@@ -114,8 +113,7 @@ void FillRequest(RequestParser& parser, HttpRequest* request) {
   request->path = target.substr(0, question);
   if (question != std::string::npos) request->query = target.substr(question + 1);
   for (const auto& field : message) {
-    request->headers.emplace_back(absl::AsciiStrToLower(std::string(field.name_string())),
-                                  std::string(field.value()));
+    request->headers.emplace_back(absl::AsciiStrToLower(std::string(field.name_string())), std::string(field.value()));
   }
   request->body = std::move(message.body());
 }
@@ -139,11 +137,13 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
 Connection::~Connection() { group_->connections.erase(this); }
 
 void Connection::Start() {
-  asio::co_spawn(socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); }, CheckNoException);
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->Serve(); }, CheckNoException);
 }
 
 void Connection::StartRefusal() {
-  asio::co_spawn(socket_.get_executor(), [self = shared_from_this()] { return self->Refuse(); }, CheckNoException);
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->Refuse(); }, CheckNoException);
 }
 
 void Connection::Drain() {
@@ -219,8 +219,8 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
   state_ = std::make_shared<ExchangeState>(terms);
   state_->connection = weak_from_this();
   if (timed_out_) {
-    co_return RefuseRequest(408, absl::StrCat("request headers did not arrive within ",
-                                              absl::FormatDuration(limits.header_time_max)));
+    co_return RefuseRequest(
+        408, absl::StrCat("request headers did not arrive within ", absl::FormatDuration(limits.header_time_max)));
   }
   if (header_error) {
     const auto refusal = RefusalOf(header_error, limits);

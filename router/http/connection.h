@@ -47,9 +47,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<ConnectionGroup> group);
   ~Connection();
 
-  void Start();        // serves until the connection ends
-  void StartRefusal(); // says 503 and closes
-  void Drain();        // closes now where idle, else after the answer under way
+  void Start();         // serves until the connection ends
+  void StartRefusal();  // says 503 and closes
+  void Drain();         // closes now where idle, else after the answer under way
   void WakeWriter();
 
  private:
@@ -84,10 +84,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<ExchangeState> state_;
   uint64_t timer_generation_ = 0;
   bool timed_out_ = false;
-  bool is_idle_ = false;       // between requests, not a byte of the next one read
+  bool is_idle_ = false;  // between requests, not a byte of the next one read
   bool is_watching_ = false;
   bool watch_must_end_ = false;
-  bool has_fin_ = false;       // the client's sending side is closed
+  bool has_fin_ = false;  // the client's sending side is closed
 };
 
 }  // namespace tandem::router

@@ -10,9 +10,9 @@
 namespace tandem::router {
 
 struct HttpRequest {
-  std::string method;  // "GET", "POST", ...
-  std::string path;    // percent-decoding is not done: no route needs it
-  std::string query;   // after '?', without it
+  std::string method;                                        // "GET", "POST", ...
+  std::string path;                                          // percent-decoding is not done: no route needs it
+  std::string query;                                         // after '?', without it
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case, in order of arrival
   std::string body;
 

@@ -48,15 +48,15 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   }
 
   void Accept() {
-    acceptor_.async_accept([self = shared_from_this()](const boost::system::error_code& error,
-                                                       asio::ip::tcp::socket socket) {
-      if (self->group_->is_draining || error == asio::error::operation_aborted) return;
-      if (error) return self->RetryLater(error.message());
-      auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
-      const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
-      is_one_too_many ? connection->StartRefusal() : connection->Start();
-      self->Accept();
-    });
+    acceptor_.async_accept(
+        [self = shared_from_this()](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+          if (self->group_->is_draining || error == asio::error::operation_aborted) return;
+          if (error) return self->RetryLater(error.message());
+          auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
+          const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
+          is_one_too_many ? connection->StartRefusal() : connection->Start();
+          self->Accept();
+        });
   }
 
   void Drain() {
@@ -87,8 +87,8 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context& io_context, const std::string& host,
-                                                               int port, PortSharing sharing,
-                                                               const HttpLimits& limits, HttpHandler* handler) {
+                                                               int port, PortSharing sharing, const HttpLimits& limits,
+                                                               HttpHandler* handler) {
   auto listener = std::make_shared<Listener>(io_context, limits, handler);
   if (absl::Status status = listener->Open(host, port, sharing); !status.ok()) return status;
   listener->Accept();

@@ -1,9 +1,9 @@
 // An HTTP/1.1 server on one io_context: one listener, one coroutine a connection.
 //
 // Several servers (one a shard) may listen on one port (SO_REUSEPORT): the kernel spreads the connections. What the
-// server decides itself: framing, limits and time-outs (http_limits.h), keep-alive and pipelining, Expect: 100-continue,
-// errors before a request is whole (as OpenAI error objects), and that a client has left. Everything else is the
-// handler's. Tested by http_server_test.cc with raw sockets.
+// server decides itself: framing, limits and time-outs (http_limits.h), keep-alive and pipelining, Expect:
+// 100-continue, errors before a request is whole (as OpenAI error objects), and that a client has left. Everything else
+// is the handler's. Tested by http_server_test.cc with raw sockets.
 //
 // A client that has left. RST and a failed write are certain. FIN is not: a client that has closed looks like one that
 // shut down only its sending side (nc -N) and still reads. On FIN the server sends bytes that mean nothing ("100
@@ -39,13 +39,12 @@ absl::Status CheckPortIsFree(const std::string& host, int port);
 
 class HttpServer final {
  public:
-  // UNAVAILABLE where the address cannot be bound, naming it. port 0 takes a free one. kShared: any process of this user
-  // may share the port too, so the caller first makes sure that it is free. The handler outlives the server, the server
-  // outlives the io_context's run.
+  // UNAVAILABLE where the address cannot be bound, naming it. port 0 takes a free one. kShared: any process of this
+  // user may share the port too, so the caller first makes sure that it is free. The handler outlives the server, the
+  // server outlives the io_context's run.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(boost::asio::io_context& io_context,
-                                                            const std::string& host, int port,
-                                                            PortSharing sharing, const HttpLimits& limits,
-                                                            HttpHandler* handler);
+                                                            const std::string& host, int port, PortSharing sharing,
+                                                            const HttpLimits& limits, HttpHandler* handler);
   ~HttpServer();
   int port() const;
 

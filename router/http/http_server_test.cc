@@ -36,16 +36,17 @@ class TestHandler final : public HttpHandler {
       held_ = std::move(exchange);
       return;
     }
-    response.body = request.path == "/size" ? absl::StrCat(request.body.size())
-                                            : absl::StrCat(request.method, " ", request.path, " ", request.query, " ",
-                                                           request.body);
+    response.body = request.path == "/size"
+                        ? absl::StrCat(request.body.size())
+                        : absl::StrCat(request.method, " ", request.path, " ", request.query, " ", request.body);
     exchange->Respond(std::move(response));
   }
 
   // The exchange lives until Drop() or the end of the test.
   Exchange* AwaitHeld() {
     absl::MutexLock lock(&mutex_);
-    mutex_.AwaitWithTimeout(absl::Condition(+[](TestHandler* self) { return self->held_ != nullptr; }, this),
+    mutex_.AwaitWithTimeout(absl::Condition(
+                                +[](TestHandler* self) { return self->held_ != nullptr; }, this),
                             RawClient::kPatience);
     return held_.get();
   }
@@ -65,7 +66,8 @@ class TestHandler final : public HttpHandler {
  private:
   bool Await(int* counter) {
     absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(+[](int* value) { return *value > 0; }, counter),
+    return mutex_.AwaitWithTimeout(absl::Condition(
+                                       +[](int* value) { return *value > 0; }, counter),
                                    RawClient::kPatience);
   }
   absl::Mutex mutex_;
@@ -202,11 +204,10 @@ TEST_F(HttpServerTest, OverlongHeadersAre431) {
 
 TEST_F(HttpServerTest, GarbageIs400AndTheConnectionCloses) {
   Start();
-  for (const char* garbage :
-       {"\r\n\r\nnonsense\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        "GET / HTTP/1.1\r\nBad Header\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}) {
+  for (const char* garbage : {"\r\n\r\nnonsense\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                              "GET / HTTP/1.1\r\nBad Header\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                              "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                              "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}) {
     RawClient client(port());
     ASSERT_TRUE(client.Send(garbage));
     const RawClient::Response response = client.ReadResponse();
@@ -458,8 +459,8 @@ TEST_F(HttpServerTest, PortInUseIsNamed) {
 TEST_F(HttpServerTest, ShardsShareAPort) {
   auto first = HttpServer::Listen(io_context_, "127.0.0.1", 0, PortSharing::kShared, HttpLimits(), &handler_);
   ASSERT_TRUE(first.ok());
-  auto second = HttpServer::Listen(io_context_, "127.0.0.1", (*first)->port(), PortSharing::kShared, HttpLimits(),
-                                   &handler_);
+  auto second =
+      HttpServer::Listen(io_context_, "127.0.0.1", (*first)->port(), PortSharing::kShared, HttpLimits(), &handler_);
   EXPECT_TRUE(second.ok()) << second.status();
   Start();
 }

@@ -8,8 +8,8 @@
 namespace tandem::router {
 namespace {
 
-constexpr absl::string_view kMarks[] = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-                                       "<｜Assistant｜>", "<think>", "</think>"};
+constexpr absl::string_view kMarks[] = {
+    "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"};
 
 const std::array<char, 256>& AllBytes() {
   static const std::array<char, 256> bytes = [] {

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <string>
-#include "absl/strings/string_view.h"
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "router/tokenizer/tokenizer.h"
 
 namespace tandem::router {

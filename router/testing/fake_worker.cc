@@ -92,7 +92,8 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
 
   Request AwaitRequest() {
     absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithTimeout(absl::Condition(+[](std::deque<Request>* q) { return !q->empty(); }, &requests_),
+    if (!mutex_.AwaitWithTimeout(absl::Condition(
+                                     +[](std::deque<Request>* q) { return !q->empty(); }, &requests_),
                                  kPatience)) {
       return Request();
     }
@@ -102,8 +103,9 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
   }
   proto::Cancel AwaitCancel() {
     absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithTimeout(
-            absl::Condition(+[](std::deque<proto::Cancel>* q) { return !q->empty(); }, &cancels_), kPatience)) {
+    if (!mutex_.AwaitWithTimeout(absl::Condition(
+                                     +[](std::deque<proto::Cancel>* q) { return !q->empty(); }, &cancels_),
+                                 kPatience)) {
       return proto::Cancel();
     }
     proto::Cancel cancel = std::move(cancels_.front());

@@ -1,7 +1,7 @@
 // A worker for router tests: real gRPC on a free port, behaviour by the test.
 //
-// It greets, sends heartbeats, collects what the router sends, and confirms every cancel unless told not to. It generates
-// nothing by itself: the test says which tokens come, or sets an answer that every request gets.
+// It greets, sends heartbeats, collects what the router sends, and confirms every cancel unless told not to. It
+// generates nothing by itself: the test says which tokens come, or sets an answer that every request gets.
 #pragma once
 
 #include <functional>

@@ -29,8 +29,8 @@ void RouterTest::StartShard() {
 }
 
 void RouterTest::StartPair() {
-  prefill_ = std::make_unique<FakeWorker>(
-      FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
   decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode});
   decode_->ReportUsable(kBootstrap);
   StartShard();
