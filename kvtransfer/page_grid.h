@@ -54,6 +54,7 @@ class PageGrid final {
 
   // Every wanted cell agrees.
   bool IsComplete() const { return num_agreed_ == num_cells(); }
+  int num_layers() const { return num_layers_; }
   int64_t num_cells() const { return static_cast<int64_t>(cells_.size()); }
   int64_t num_announced() const { return num_announced_; }
   int64_t num_landed() const { return num_landed_; }

@@ -10,21 +10,10 @@
 
 #include "absl/time/time.h"
 #include "kvtransfer/dead_epochs.h"
+#include "kvtransfer/start_parts.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
-
-// A Start, put together from its parts.
-struct StartRequest {
-  proto::RequestKey key;
-  std::vector<uint32_t> prompt_tokens;
-  std::vector<uint32_t> generated_tokens;  // where not empty, nothing is sampled
-  proto::Sampling sampling;
-  proto::Stopping stopping;
-  int num_choices = 1;
-  int num_prefix_tokens_held = 0;  // D has these pages: they must be computed or cached here, but not announced
-  absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
-};
 
 enum class SourcePhase : uint8_t {
   kStarting,   // parts of Start are missing
@@ -36,10 +25,8 @@ enum class SourcePhase : uint8_t {
 struct SourceEpoch {
   SourcePhase phase = SourcePhase::kStarting;
   proto::RequestKey key;
-  StartRequest start;        // moved out with AdmitRequest
-  int num_first_tokens = 0;  // that will be sampled here
-  uint32_t next_part = 0;
-  uint32_t num_tokens = 0;
+  std::optional<StartAssembly> start;  // until it is complete
+  int num_first_tokens = 0;            // that will be sampled here
   absl::Duration deadline = absl::InfiniteDuration();
   int first_page = 0;  // pages before it are D's already
   int num_pages = 0;

@@ -8,8 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kvtransfer/page_grid.h"
+#include "kvtransfer/peer_lanes.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
@@ -20,12 +23,24 @@ enum class TargetPhase : uint8_t {
   kEnding,  // failed or aborted; waits for its own fetches and for the peer
 };
 
-struct FirstTokenValue {
-  uint32_t token = 0;
-  float logprob = 0;
+struct JudgedCell {
+  int layer = 0;
+  int page = 0;
+  CellVerdict verdict = CellVerdict::kOpen;
 };
 
 struct TargetEpoch {
+  // What P says of the epoch while it is open. Each takes a second copy of the same; INTERNAL where P contradicts
+  // itself, the prompt or its own pool: nothing that comes over the network may become a bad offset.
+  absl::Status TakeAccepted(const proto::Accepted& accepted, int64_t num_source_pool_pages);
+  absl::Status TakeAnnounce(const proto::Announce& announce);           // what is new of it becomes pending
+  absl::StatusOr<bool> TakeFirstToken(const proto::FirstToken& token);  // true where it is new
+  absl::StatusOr<std::vector<JudgedCell>> TakeSourceSums(const proto::SourceSums& sums);
+
+  // The first pending piece whose source pages are known; the others were announced before Accepted came.
+  std::deque<PagePiece>::iterator FindFetchable();
+  bool HasEveryFirstToken() const;
+
   std::string peer;
   proto::RequestKey key;
   TargetPhase phase = TargetPhase::kOpen;
@@ -33,7 +48,7 @@ struct TargetEpoch {
   int num_prompt_tokens = 0;
   std::vector<int32_t> target_pages;
   std::vector<std::optional<std::vector<uint32_t>>> source_pages;  // [source rank]
-  std::vector<std::optional<FirstTokenValue>> first_tokens;        // [choice]; empty where none is to come
+  std::vector<std::optional<uint32_t>> first_tokens;               // [choice]; empty where none is to come
   std::deque<PagePiece> pending;                                   // announced, not yet asked for
   int outstanding_fetches = 0;
   absl::Duration deadline;
@@ -54,23 +69,12 @@ struct OutstandingFetch {
   bool is_second_try = false;  // a lane failed it before
 };
 
-struct LaneState {
-  std::string kind;
-  double bytes_per_second = 0;
-  // Recent bytes and the time they took, each completion weighing 0.9 times the next.
-  double recent_bytes = 0;
-  double recent_seconds = 0;
-  absl::Duration last_completion = -absl::InfiniteDuration();
-  absl::Duration last_wrong_sum = -absl::InfiniteDuration();
-  absl::Duration quarantined_until = -absl::InfiniteDuration();
-};
-
 struct PeerState {
   uint64_t incarnation = 0;
   uint64_t session = 0;
   int64_t num_pages = 0;
   int num_source_ranks = 1;
-  std::vector<LaneState> lanes;
+  PeerLanes lanes;
   int64_t outstanding_bytes = 0;  // of this session's fetches
   absl::Duration last_fetch_progress;
   std::set<uint64_t> epochs;   // open ones

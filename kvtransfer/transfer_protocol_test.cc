@@ -272,9 +272,9 @@ TEST(TransferProtocolTest, TheWindowFollowsTheMeasuredRate) {
   TransferRig rig;
   TransferTarget target({.incarnation = kDecode,
                          .layout = rig.target_pool.pool().layout(),
-                         .fetch_window = absl::Milliseconds(20),
-                         .window_bytes_min = kCellBytes,
-                         .window_bytes_max = 100 * kCellBytes},
+                         .lane_policy = {.fetch_window = absl::Milliseconds(20),
+                                         .window_bytes_min = kCellBytes,
+                                         .window_bytes_max = 100 * kCellBytes}},
                         &rig.target_memory, &rig.clock);
   target.PeerUp(kPeer, {.incarnation = kPrefill,
                         .session = 1,

@@ -39,8 +39,7 @@ TransferRig::TransferRig(const RigOptions& rig_options)
       target_memory(target_pool.pool()),
       target({.incarnation = kDecode,
               .layout = target_pool.pool().layout(),
-              .window_bytes_min = options.window_bytes,
-              .window_bytes_max = options.window_bytes},
+              .lane_policy = {.window_bytes_min = options.window_bytes, .window_bytes_max = options.window_bytes}},
              &target_memory, &clock),
       source([&] {
         for (int rank = 0; rank < options.num_source_ranks; ++rank) {

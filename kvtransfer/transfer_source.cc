@@ -31,22 +31,6 @@ proto::Abort AbortOf(const absl::Status& status) {
   return abort;
 }
 
-absl::Status ValidateStart(const StartRequest& start, uint32_t num_tokens) {
-  if (start.prompt_tokens.empty() || start.prompt_tokens.size() != num_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("start promised ", num_tokens, " prompt tokens and brought ", start.prompt_tokens.size()));
-  }
-  if (start.num_prefix_tokens_held < 0 || start.num_prefix_tokens_held % kvcache::kPageTokens != 0 ||
-      start.num_prefix_tokens_held > static_cast<int64_t>(num_tokens)) {
-    return absl::InvalidArgumentError(absl::StrCat("held prefix of ", start.num_prefix_tokens_held,
-                                                   " tokens is not whole pages of a prompt of ", num_tokens));
-  }
-  if (!start.generated_tokens.empty() && start.num_choices != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("generated tokens belong to one choice, got ", start.num_choices));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 TransferSource::TransferSource(const SourceOptions& options, std::vector<const PageMemory*> memory,
@@ -133,10 +117,8 @@ void TransferSource::OnStart(const EpochId& id, const proto::TransferMessage& me
       ++counters_.unknown_epochs;
       return;
     }
-    if (start.num_tokens() > static_cast<uint32_t>(options_.max_prompt_tokens)) {
-      return Refuse(id, message.key(),
-                    absl::InvalidArgumentError(absl::StrCat("prompt of ", start.num_tokens(), " tokens, at most ",
-                                                            options_.max_prompt_tokens)));
+    if (const absl::Status status = StartAssembly::ValidateFirst(start, options_.max_prompt_tokens); !status.ok()) {
+      return Refuse(id, message.key(), status);
     }
     if (const absl::Status status = Arbitrate(id, message.key()); !status.ok()) {
       return Refuse(id, message.key(), status);
@@ -144,17 +126,8 @@ void TransferSource::OnStart(const EpochId& id, const proto::TransferMessage& me
     ++counters_.epochs_started;
     SourceEpoch epoch;
     epoch.key = message.key();
-    epoch.num_tokens = start.num_tokens();
-    epoch.start.key = message.key();
-    epoch.start.generated_tokens.assign(start.generated_tokens().begin(), start.generated_tokens().end());
-    epoch.start.sampling = start.sampling();
-    epoch.start.stopping = start.stopping();
-    epoch.start.num_choices = std::max(1, static_cast<int>(start.num_choices()));
-    epoch.start.num_prefix_tokens_held = static_cast<int>(start.num_prefix_tokens_held());
-    if (start.remaining_time_us() > 0) {
-      epoch.deadline = clock_->Now() + absl::Microseconds(static_cast<int64_t>(start.remaining_time_us()));
-    }
-    epoch.start.deadline = epoch.deadline;
+    epoch.start.emplace(message.key(), start, clock_->Now());
+    epoch.deadline = epoch.start->request().deadline;
     it = epochs_.emplace(id, std::move(epoch)).first;
   }
   SourceEpoch& epoch = it->second;
@@ -162,21 +135,19 @@ void TransferSource::OnStart(const EpochId& id, const proto::TransferMessage& me
     if (start.is_last()) OnRepeat(id, message);
     return;
   }
-  if (start.part_index() != epoch.next_part) return;  // a copy, or a part before it was lost: Repeat settles it
-  ++epoch.next_part;
-  epoch.start.prompt_tokens.insert(epoch.start.prompt_tokens.end(), start.tokens().begin(), start.tokens().end());
-  if (epoch.start.prompt_tokens.size() > epoch.num_tokens || start.is_last()) Admit(id, epoch);
+  epoch.start->Add(start);
+  if (epoch.start->IsComplete()) Admit(id, epoch);
 }
 
 void TransferSource::Admit(const EpochId& id, SourceEpoch& epoch) {
-  if (const absl::Status status = ValidateStart(epoch.start, epoch.num_tokens); !status.ok()) {
-    return Break(id, epoch, status);
-  }
+  if (const absl::Status status = epoch.start->Validate(); !status.ok()) return Break(id, epoch, status);
+  StartRequest start = epoch.start->Take();
+  epoch.start.reset();
   epoch.phase = SourcePhase::kAdmitting;
-  epoch.num_pages = kvcache::PagesForTokens(epoch.num_tokens);
-  epoch.first_page = epoch.start.num_prefix_tokens_held / kvcache::kPageTokens;
-  epoch.num_first_tokens = epoch.start.generated_tokens.empty() ? epoch.start.num_choices : 0;
-  outputs_.push_back(AdmitRequest{.id = id, .start = std::exchange(epoch.start, {})});
+  epoch.num_pages = kvcache::PagesForTokens(static_cast<int64_t>(start.prompt_tokens.size()));
+  epoch.first_page = start.num_prefix_tokens_held / kvcache::kPageTokens;
+  epoch.num_first_tokens = start.generated_tokens.empty() ? start.num_choices : 0;
+  outputs_.push_back(AdmitRequest{.id = id, .start = std::move(start)});
 }
 
 absl::Status TransferSource::Arbitrate(const EpochId& id, const proto::RequestKey& key) {
@@ -508,8 +479,9 @@ void TransferSource::AppendState(std::vector<uint64_t>& state) const {
   }
   for (const auto& [id, epoch] : epochs_) {
     state.insert(state.end(), {id.target_incarnation, id.epoch, epoch.key.request_id(), epoch.key.attempt(),
-                               static_cast<uint64_t>(epoch.phase), epoch.next_part, from_now(epoch.deadline),
-                               from_now(epoch.next_repeat), epoch.said.size()});
+                               static_cast<uint64_t>(epoch.phase),
+                               epoch.start.has_value() ? epoch.start->request().prompt_tokens.size() : 0,
+                               from_now(epoch.deadline), from_now(epoch.next_repeat), epoch.said.size()});
     for (const auto& pages : epoch.pages) state.insert(state.end(), pages.begin(), pages.end());
     state.insert(state.end(), epoch.is_complete.begin(), epoch.is_complete.end());
     state.insert(state.end(), epoch.latent_sums.begin(), epoch.latent_sums.end());

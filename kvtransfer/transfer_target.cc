@@ -12,10 +12,6 @@
 namespace tandem::kvtransfer {
 namespace {
 
-// At most 5 bytes a token on the wire: parts stay below 256 KiB.
-constexpr size_t kTokensPerPart = 50'000;
-constexpr double kCompletionDecay = 0.9;
-
 bool IsSameKey(const proto::RequestKey& a, const proto::RequestKey& b) {
   return a.router_incarnation() == b.router_incarnation() && a.request_id() == b.request_id() &&
          a.attempt() == b.attempt();
@@ -25,39 +21,6 @@ absl::Status ToStatus(const proto::Error& error) {
   const auto code = static_cast<absl::StatusCode>(error.code());
   if (code == absl::StatusCode::kOk) return absl::InternalError("prefill aborted without a cause");
   return absl::Status(code, error.message());
-}
-
-absl::Status ValidateRequest(const TransferRequest& request, const kvcache::KvLayout& layout) {
-  const auto num_tokens = static_cast<int64_t>(request.prompt_tokens.size());
-  if (num_tokens == 0) return absl::InvalidArgumentError("prompt is empty");
-  const int num_pages = kvcache::PagesForTokens(num_tokens);
-  if (static_cast<int>(request.target_pages.size()) != num_pages) {
-    return absl::InvalidArgumentError(absl::StrCat("a prompt of ", num_tokens, " tokens needs ", num_pages,
-                                                   " target pages, got ", request.target_pages.size()));
-  }
-  for (const int32_t page : request.target_pages) {
-    if (page < 0 || page >= layout.num_pages) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("target page ", page, " is not in the pool of ", layout.num_pages));
-    }
-  }
-  const int held = request.num_prefix_tokens_held;
-  if (held < 0 || held > num_tokens || held % kvcache::kPageTokens != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("held prefix of ", held, " tokens is not whole pages of a prompt of ", num_tokens));
-  }
-  if (request.num_choices < 1) return absl::InvalidArgumentError("num_choices is below 1");
-  if (!request.generated_tokens.empty() && request.num_choices != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("generated tokens belong to one choice, got ", request.num_choices));
-  }
-  if (request.remaining_time <= absl::ZeroDuration()) return absl::DeadlineExceededError("no time is left");
-  return absl::OkStatus();
-}
-
-// The first piece whose source pages are known; the others were announced before Accepted came.
-std::deque<PagePiece>::iterator FindFetchable(TargetEpoch& epoch) {
-  return std::find_if(epoch.pending.begin(), epoch.pending.end(),
-                      [&](const PagePiece& piece) { return epoch.source_pages[piece.rank].has_value(); });
 }
 
 int64_t CellBytes() { return kvcache::kLatentPageBytes + kvcache::kIndexPageBytes; }
@@ -74,15 +37,14 @@ TransferTarget::TransferTarget(const TargetOptions& options, PageMemory* memory,
 
 void TransferTarget::PeerUp(std::string_view peer, const SourcePeer& source) {
   if (IsUp(peer)) PeerDown(peer, absl::UnavailableError("replaced by a new session"));
-  PeerState& state = peers_[std::string(peer)];
-  state = {};
-  state.incarnation = source.incarnation;
-  state.session = source.session;
-  state.num_pages = source.num_pages;
-  state.num_source_ranks = source.num_source_ranks;
-  for (const PeerLane& lane : source.lanes) {
-    state.lanes.push_back({.kind = lane.kind, .bytes_per_second = lane.bytes_per_second});
-  }
+  TANDEM_CHECK(!source.lanes.empty(), "a peer without lanes is not up");
+  peers_.emplace(peer, PeerState{.incarnation = source.incarnation,
+                                 .session = source.session,
+                                 .num_pages = source.num_pages,
+                                 .num_source_ranks = source.num_source_ranks,
+                                 .lanes = PeerLanes(options_.lane_policy, source.lanes),
+                                 .epochs = {},
+                                 .waiting = {}});
 }
 
 void TransferTarget::PeerDown(std::string_view peer, const absl::Status& status) {
@@ -113,11 +75,11 @@ absl::StatusOr<uint64_t> TransferTarget::Begin(std::string_view peer_name, Trans
   if (it == peers_.end()) return absl::UnavailableError(absl::StrCat("prefill ", std::string(peer_name), " is not up"));
   PeerState& peer = it->second;
   const absl::Duration now = clock_->Now();
-  if (std::all_of(peer.lanes.begin(), peer.lanes.end(),
-                  [&](const LaneState& lane) { return lane.quarantined_until > now; })) {
+  if (!peer.lanes.HasUsable(now)) {
     return absl::UnavailableError(absl::StrCat("prefill ", it->first, " has no lane that may be used"));
   }
   RETURN_IF_ERROR(ValidateRequest(request, options_.layout));
+  const std::vector<proto::Start> parts = BuildStartParts(request);
 
   const uint64_t id = ++last_epoch_;
   const int num_pages = static_cast<int>(request.target_pages.size());
@@ -139,26 +101,9 @@ absl::StatusOr<uint64_t> TransferTarget::Begin(std::string_view peer_name, Trans
   peer.epochs.insert(id);
   ++counters_.epochs_begun;
 
-  const std::vector<uint32_t>& tokens = request.prompt_tokens;
-  uint32_t part_index = 0;
-  for (size_t begin = 0; begin < tokens.size(); begin += kTokensPerPart) {
-    const size_t end = std::min(begin + kTokensPerPart, tokens.size());
+  for (const proto::Start& part : parts) {
     proto::TransferMessage message = Envelope(id, stored);
-    proto::Start& start = *message.mutable_start();
-    start.mutable_tokens()->Add(tokens.begin() + begin, tokens.begin() + end);
-    start.set_is_last(end == tokens.size());
-    if (part_index == 0) {
-      start.set_num_tokens(static_cast<uint32_t>(tokens.size()));
-      start.mutable_generated_tokens()->Add(request.generated_tokens.begin(), request.generated_tokens.end());
-      *start.mutable_sampling() = request.sampling;
-      *start.mutable_stopping() = request.stopping;
-      start.set_num_prefix_tokens_held(request.num_prefix_tokens_held);
-      start.set_num_choices(request.num_choices);
-      if (request.remaining_time < absl::InfiniteDuration()) {
-        start.set_remaining_time_us(std::max<int64_t>(1, absl::ToInt64Microseconds(request.remaining_time)));
-      }
-    }
-    start.set_part_index(part_index++);
+    *message.mutable_start() = part;
     Say(stored.peer, std::move(message));
   }
   return id;
@@ -218,13 +163,26 @@ void TransferTarget::Receive(std::string_view peer_name, const proto::TransferMe
 absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message) {
   switch (message.message_case()) {
     case proto::TransferMessage::kAccepted:
-      return OnAccepted(epoch, message.accepted());
+      return epoch.TakeAccepted(message.accepted(), peers_.at(epoch.peer).num_pages);
     case proto::TransferMessage::kAnnounce:
-      return OnAnnounce(epoch, message.announce());
-    case proto::TransferMessage::kFirstToken:
-      return OnFirstToken(id, epoch, message.first_token());
-    case proto::TransferMessage::kSourceSums:
-      return OnSourceSums(epoch, message.source_sums());
+      return epoch.TakeAnnounce(message.announce());
+    case proto::TransferMessage::kFirstToken: {
+      const proto::FirstToken& token = message.first_token();
+      ASSIGN_OR_RETURN(const bool is_new, epoch.TakeFirstToken(token));
+      if (is_new) {
+        outputs_.push_back(FirstTokenArrived{.epoch = id,
+                                             .choice = static_cast<int>(token.choice()),
+                                             .token = token.token(),
+                                             .logprob = token.logprob(),
+                                             .hidden = token.hidden()});
+      }
+      return absl::OkStatus();
+    }
+    case proto::TransferMessage::kSourceSums: {
+      ASSIGN_OR_RETURN(const std::vector<JudgedCell> judged, epoch.TakeSourceSums(message.source_sums()));
+      for (const JudgedCell& cell : judged) RETURN_IF_ERROR(Judge(epoch, cell.layer, cell.page, cell.verdict));
+      return absl::OkStatus();
+    }
     default:
       return absl::InternalError(
           absl::StrCat("prefill sent a message of type ", static_cast<int>(message.message_case())));
@@ -254,94 +212,6 @@ void TransferTarget::OnUnknownEpoch(const std::string& peer, const proto::Transf
   Say(peer, std::move(reply));
 }
 
-absl::Status TransferTarget::OnAccepted(TargetEpoch& epoch, const proto::Accepted& accepted) {
-  const PeerState& peer = peers_.at(epoch.peer);
-  if (accepted.source_rank() >= epoch.source_pages.size()) {
-    return absl::InternalError(absl::StrCat("source rank ", accepted.source_rank(), " of ", epoch.source_pages.size()));
-  }
-  std::vector<uint32_t> pages(accepted.source_pages().begin(), accepted.source_pages().end());
-  if (pages.size() != epoch.target_pages.size()) {
-    return absl::InternalError(
-        absl::StrCat("prefill accepted with ", pages.size(), " pages, the prompt has ", epoch.target_pages.size()));
-  }
-  for (const uint32_t page : pages) {
-    if (page >= peer.num_pages) {
-      return absl::InternalError(absl::StrCat("source page ", page, " is not in prefill's pool of ", peer.num_pages));
-    }
-  }
-  std::optional<std::vector<uint32_t>>& known = epoch.source_pages[accepted.source_rank()];
-  if (known.has_value() && *known != pages) return absl::InternalError("prefill accepted twice, with other pages");
-  known = std::move(pages);
-  return absl::OkStatus();
-}
-
-absl::Status TransferTarget::CheckRect(const TargetEpoch& epoch, uint32_t rank, const PageRect& rect) const {
-  if (rank < epoch.source_pages.size() && rect.layer_begin >= 0 && rect.layer_begin < rect.layer_end &&
-      rect.layer_end <= options_.layout.num_layers && rect.page_begin >= 0 && rect.page_begin < rect.page_end &&
-      rect.page_end <= static_cast<int>(epoch.target_pages.size())) {
-    return absl::OkStatus();
-  }
-  return absl::InternalError(absl::StrCat("prefill rank ", rank, " named layers [", rect.layer_begin, ", ",
-                                          rect.layer_end, ") and pages [", rect.page_begin, ", ", rect.page_end,
-                                          ") of ", options_.layout.num_layers, " layers and ",
-                                          epoch.target_pages.size(), " pages"));
-}
-
-absl::Status TransferTarget::OnAnnounce(TargetEpoch& epoch, const proto::Announce& announce) {
-  const PageRect rect{.layer_begin = static_cast<int>(announce.layer_begin()),
-                      .layer_end = static_cast<int>(announce.layer_end()),
-                      .page_begin = static_cast<int>(announce.page_begin()),
-                      .page_end = static_cast<int>(announce.page_end())};
-  RETURN_IF_ERROR(CheckRect(epoch, announce.source_rank(), rect));
-  for (const PagePiece& piece : epoch.grid.Announce(static_cast<int>(announce.source_rank()), rect)) {
-    epoch.pending.push_back(piece);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TransferTarget::OnFirstToken(uint64_t id, TargetEpoch& epoch, const proto::FirstToken& token) {
-  if (token.choice() >= epoch.first_tokens.size()) {
-    return absl::InternalError(
-        absl::StrCat("prefill sampled choice ", token.choice(), " of ", epoch.first_tokens.size()));
-  }
-  std::optional<FirstTokenValue>& known = epoch.first_tokens[token.choice()];
-  if (known.has_value()) {
-    if (known->token == token.token()) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat("prefill sampled two first tokens for choice ", token.choice(), ": ",
-                                            known->token, " and ", token.token()));
-  }
-  known = FirstTokenValue{.token = token.token(), .logprob = token.logprob()};
-  outputs_.push_back(FirstTokenArrived{.epoch = id,
-                                       .choice = static_cast<int>(token.choice()),
-                                       .token = token.token(),
-                                       .logprob = token.logprob(),
-                                       .hidden = token.hidden()});
-  return absl::OkStatus();
-}
-
-absl::Status TransferTarget::OnSourceSums(TargetEpoch& epoch, const proto::SourceSums& sums) {
-  const PageRect rect{.layer_begin = static_cast<int>(sums.layer_begin()),
-                      .layer_end = static_cast<int>(sums.layer_end()),
-                      .page_begin = static_cast<int>(sums.page_begin()),
-                      .page_end = static_cast<int>(sums.page_end())};
-  RETURN_IF_ERROR(CheckRect(epoch, sums.source_rank(), rect));
-  const int num_pages = rect.page_end - rect.page_begin;
-  const int64_t num_cells = int64_t{rect.layer_end - rect.layer_begin} * num_pages;
-  if (sums.latent_sums_size() != num_cells || sums.index_sums_size() != num_cells) {
-    return absl::InternalError(absl::StrCat("prefill sent ", sums.latent_sums_size(), " and ", sums.index_sums_size(),
-                                            " sums for ", num_cells, " pages"));
-  }
-  for (int64_t i = 0; i < num_cells; ++i) {
-    const int layer = rect.layer_begin + static_cast<int>(i / num_pages);
-    const int page = rect.page_begin + static_cast<int>(i % num_pages);
-    if (!epoch.grid.IsWanted(page)) continue;
-    const CellSums cell{.latent = sums.latent_sums(static_cast<int>(i)), .index = sums.index_sums(static_cast<int>(i))};
-    ASSIGN_OR_RETURN(const CellVerdict verdict, epoch.grid.Expect(layer, page, cell));
-    RETURN_IF_ERROR(Judge(epoch, layer, page, verdict));
-  }
-  return absl::OkStatus();
-}
-
 // ---- Fetching ----
 
 void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status) {
@@ -358,14 +228,7 @@ void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status) {
     const absl::Duration now = clock_->Now();
     state.outstanding_bytes -= fetch.bytes;
     state.last_fetch_progress = now;
-    LaneState& lane = state.lanes[fetch.lane];
-    if (status.ok()) {
-      lane.recent_bytes = lane.recent_bytes * kCompletionDecay + static_cast<double>(fetch.bytes);
-      lane.recent_seconds = lane.recent_seconds * kCompletionDecay +
-                            absl::ToDoubleSeconds(now - std::max(lane.last_completion, fetch.started));
-      if (lane.recent_seconds > 0) lane.bytes_per_second = lane.recent_bytes / lane.recent_seconds;
-    }
-    lane.last_completion = now;
+    state.lanes.CountCompletion(fetch.lane, status.ok() ? fetch.bytes : 0, fetch.started, now);
   }
   if (!status.ok()) ++counters_.fetch_errors;
   if (epoch.phase == TargetPhase::kOpen) {
@@ -400,7 +263,7 @@ absl::Status TransferTarget::Judge(TargetEpoch& epoch, int layer, int page, Cell
   ++counters_.wrong_sums;
   const int rank = epoch.grid.rank(layer, page);
   const int lane = epoch.grid.lane(layer, page);
-  const std::string& kind = peers_.at(epoch.peer).lanes[lane].kind;
+  const std::string& kind = peers_.at(epoch.peer).lanes.kind(lane);
   const std::string where = absl::StrCat("layer ", layer, " page ", page, " of rank ", rank, " by lane ", kind);
   wrong_lanes_[lane] = where;
   if (verdict == CellVerdict::kWrongTwice) {
@@ -417,14 +280,14 @@ absl::Status TransferTarget::Judge(TargetEpoch& epoch, int layer, int page, Cell
 absl::Status TransferTarget::RetryPiece(uint64_t id, TargetEpoch& epoch, const OutstandingFetch& fetch,
                                         const absl::Status& status) {
   PeerState& peer = peers_.at(epoch.peer);
-  const std::string& kind = peer.lanes[fetch.lane].kind;
+  const std::string& kind = peer.lanes.kind(fetch.lane);
   epoch.abort.set_rank(fetch.piece.rank);
   epoch.abort.set_lane(kind);
   if (absl::IsAborted(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status)) {
     return absl::AbortedError(
         absl::StrCat("prefill rank ", fetch.piece.rank, " no longer serves the epoch: ", status.message()));
   }
-  const int other = PickLane(peer, fetch.lane);
+  const int other = peer.lanes.Pick(clock_->Now(), fetch.lane);
   if (fetch.is_second_try || other == fetch.lane) {
     return absl::UnavailableError(
         absl::StrCat("lane ", kind, " to prefill rank ", fetch.piece.rank, " failed: ", status.message()));
@@ -436,43 +299,25 @@ absl::Status TransferTarget::RetryPiece(uint64_t id, TargetEpoch& epoch, const O
 void TransferTarget::StrikeWrongLanes(const std::string& peer_name) {
   const absl::Duration now = clock_->Now();
   for (auto& [index, where] : std::exchange(wrong_lanes_, {})) {
-    LaneState& lane = peers_.at(peer_name).lanes[index];
-    if (now - lane.last_wrong_sum <= options_.quarantine_window) {
-      lane.quarantined_until = now + options_.quarantine_window;
+    if (peers_.at(peer_name).lanes.Strike(index, now)) {
       outputs_.push_back(LaneQuarantined{.peer = peer_name, .lane = index, .detail = where});
     }
-    lane.last_wrong_sum = now;
   }
-}
-
-int TransferTarget::PickLane(const PeerState& peer, int avoid) const {
-  const absl::Duration now = clock_->Now();
-  int best = -1;
-  for (int i = 0; i < static_cast<int>(peer.lanes.size()); ++i) {
-    if (i != avoid && peer.lanes[i].quarantined_until <= now) return i;
-    if (best < 0 || (peer.lanes[best].quarantined_until > now && peer.lanes[i].quarantined_until <= now)) best = i;
-  }
-  return avoid >= 0 ? avoid : best;
-}
-
-int64_t TransferTarget::WindowBytes(const PeerState& peer) const {
-  const double rate = peer.lanes[PickLane(peer, -1)].bytes_per_second;
-  const auto bytes = static_cast<int64_t>(rate * absl::ToDoubleSeconds(options_.fetch_window));
-  return std::clamp(bytes, options_.window_bytes_min, options_.window_bytes_max);
 }
 
 void TransferTarget::Pump(const std::string& peer_name) {
   const auto it = peers_.find(peer_name);
   if (it == peers_.end()) return;
   PeerState& peer = it->second;
-  const int64_t window_bytes = WindowBytes(peer);
+  const absl::Duration now = clock_->Now();
+  const int64_t window_bytes = peer.lanes.WindowBytes(now);
   // Several pieces in flight keep the lane busy while one completes.
   const int64_t piece_bytes_max = std::max(window_bytes / 4, CellBytes());
   for (auto waiting = peer.waiting.begin(); waiting != peer.waiting.end();) {
     const uint64_t id = *waiting;
     TargetEpoch& epoch = epochs_.at(id);
     while (!epoch.pending.empty()) {
-      const auto piece = FindFetchable(epoch);
+      const auto piece = epoch.FindFetchable();
       if (piece == epoch.pending.end()) break;
       const int64_t bytes = std::min((piece->page_end - piece->page_begin) * CellBytes(), piece_bytes_max);
       if (peer.outstanding_bytes > 0 && peer.outstanding_bytes + bytes > window_bytes) return;
@@ -480,8 +325,8 @@ void TransferTarget::Pump(const std::string& peer_name) {
       part.page_end = part.page_begin + static_cast<int>(bytes / CellBytes());
       piece->page_begin = part.page_end;
       if (piece->page_begin == piece->page_end) epoch.pending.erase(piece);
-      const int avoid = part.is_refetch ? epoch.grid.lane(part.layer, part.page_begin) : -1;
-      StartPiece(id, epoch, peer, part, PickLane(peer, avoid), /*is_second_try=*/false);
+      const int avoid = part.is_refetch ? epoch.grid.lane(part.layer, part.page_begin) : PeerLanes::kNone;
+      StartPiece(id, epoch, peer, part, peer.lanes.Pick(now, avoid), /*is_second_try=*/false);
     }
     waiting = epoch.pending.empty() ? peer.waiting.erase(waiting) : std::next(waiting);
   }
@@ -532,8 +377,7 @@ void TransferTarget::Advance(uint64_t id) {
   if (it == epochs_.end()) return;
   TargetEpoch& epoch = it->second;
   const std::string peer = epoch.peer;
-  if (epoch.phase == TargetPhase::kOpen && epoch.grid.IsComplete() &&
-      std::all_of(epoch.first_tokens.begin(), epoch.first_tokens.end(), [](const auto& t) { return t.has_value(); })) {
+  if (epoch.phase == TargetPhase::kOpen && epoch.grid.IsComplete() && epoch.HasEveryFirstToken()) {
     TANDEM_CHECK(epoch.outstanding_fetches == 0 && epoch.pending.empty(), "an epoch with fetches is not complete");
     const int tail = epoch.num_prompt_tokens % kvcache::kPageTokens;
     const int last_page = static_cast<int>(epoch.target_pages.size()) - 1;
@@ -639,7 +483,7 @@ void TransferTarget::Tick() {
     } else if (!epoch.has_peer_let_go && now >= epoch.next_repeat) {
       // While fetches are under way the epoch makes progress of its own.
       if (epoch.phase == TargetPhase::kOpen &&
-          (epoch.outstanding_fetches > 0 || FindFetchable(epoch) != epoch.pending.end())) {
+          (epoch.outstanding_fetches > 0 || epoch.FindFetchable() != epoch.pending.end())) {
         epoch.next_repeat = now + options_.repeat_interval;
         continue;
       }
@@ -701,10 +545,7 @@ void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
   for (const auto& [name, peer] : peers_) {
     state.insert(state.end(), {peer.incarnation, peer.session, static_cast<uint64_t>(peer.outstanding_bytes),
                                from_now(peer.last_fetch_progress + options_.fetch_stall_max)});
-    for (const LaneState& lane : peer.lanes) {
-      state.insert(state.end(),
-                   {from_now(lane.last_wrong_sum + options_.quarantine_window), from_now(lane.quarantined_until)});
-    }
+    peer.lanes.AppendState(now, state);
   }
   for (const auto& [id, epoch] : epochs_) {
     state.insert(
@@ -717,7 +558,7 @@ void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
       state.push_back(pages.has_value());
       if (pages.has_value()) state.insert(state.end(), pages->begin(), pages->end());
     }
-    for (const auto& token : epoch.first_tokens) state.push_back(token.has_value() ? token->token + uint64_t{1} : 0);
+    for (const auto& token : epoch.first_tokens) state.push_back(token.has_value() ? *token + uint64_t{1} : 0);
     for (const PagePiece& piece : epoch.pending) {
       state.insert(state.end(), {static_cast<uint64_t>(piece.layer), static_cast<uint64_t>(piece.page_begin),
                                  static_cast<uint64_t>(piece.page_end), uint64_t{piece.is_refetch}});
@@ -733,8 +574,8 @@ void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
 
 double TransferTarget::LaneRate(std::string_view peer_name, int lane) const {
   const auto peer = peers_.find(peer_name);
-  if (peer == peers_.end() || lane < 0 || lane >= static_cast<int>(peer->second.lanes.size())) return 0;
-  return peer->second.lanes[lane].bytes_per_second;
+  if (peer == peers_.end() || lane < 0 || lane >= peer->second.lanes.size()) return 0;
+  return peer->second.lanes.bytes_per_second(lane);
 }
 
 }  // namespace tandem::kvtransfer

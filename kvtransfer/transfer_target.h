@@ -33,6 +33,8 @@
 #include "kvcache/kv_layout.h"
 #include "kvtransfer/fetch_lane.h"
 #include "kvtransfer/page_memory.h"
+#include "kvtransfer/peer_lanes.h"
+#include "kvtransfer/start_parts.h"
 #include "kvtransfer/target_epoch.h"
 #include "proto/kv_transfer.pb.h"
 
@@ -43,21 +45,9 @@ struct TargetOptions {
   kvcache::KvLayout layout;  // of its pool; num_layers equals P's
   // An epoch that hears nothing for this long says Repeat (or Done, or Abort, again).
   absl::Duration repeat_interval = absl::Seconds(1);
-  // Bytes outstanding at one peer: what its lane moves in this time, within the bounds below. So a cancel is confirmed
-  // soon, however many requests are under way.
-  absl::Duration fetch_window = absl::Milliseconds(20);
-  int64_t window_bytes_min = int64_t{1} << 20;
-  int64_t window_bytes_max = int64_t{64} << 20;
-  // A lane with two wrong sums within this time is not used for as long again.
-  absl::Duration quarantine_window = absl::Seconds(60);
+  LanePolicy lane_policy;
   // Fetches are outstanding at a peer and none has completed for this long: the peer is reset.
   absl::Duration fetch_stall_max = absl::Seconds(2);
-};
-
-// One way to fetch from a peer; lanes are numbered by their place in SourcePeer::lanes, best first.
-struct PeerLane {
-  std::string kind;
-  double bytes_per_second = 0;  // as measured at the handshake; 0 where unknown
 };
 
 struct SourcePeer {
@@ -65,19 +55,7 @@ struct SourcePeer {
   uint64_t session = 0;   // of the control stream (PeerUp::session); outputs carry it
   int64_t num_pages = 0;  // of its pool
   int num_source_ranks = 1;
-  std::vector<PeerLane> lanes;
-};
-
-struct TransferRequest {
-  proto::RequestKey key;
-  std::vector<uint32_t> prompt_tokens;
-  std::vector<uint32_t> generated_tokens;  // where not empty, P samples nothing and no first token comes
-  proto::Sampling sampling;
-  proto::Stopping stopping;
-  int num_choices = 1;
-  int num_prefix_tokens_held = 0;  // a multiple of kPageTokens: those pages are not fetched
-  absl::Duration remaining_time = absl::InfiniteDuration();
-  std::vector<int32_t> target_pages;  // page of each logical page of the prompt, held prefix included
+  std::vector<PeerLane> lanes;  // at least one; numbered by their place, best first
 };
 
 // ---- Outputs ----
@@ -208,14 +186,9 @@ class TransferTarget final {
  private:
   using EpochMap = std::map<uint64_t, TargetEpoch>;
 
-  // One kind of message each. An error fails the epoch.
-  absl::Status OnAccepted(TargetEpoch& epoch, const proto::Accepted& accepted);
-  absl::Status OnAnnounce(TargetEpoch& epoch, const proto::Announce& announce);
-  absl::Status OnFirstToken(uint64_t id, TargetEpoch& epoch, const proto::FirstToken& token);
-  absl::Status OnSourceSums(TargetEpoch& epoch, const proto::SourceSums& sums);
+  // An error fails the epoch.
   absl::Status OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message);
   void OnUnknownEpoch(const std::string& peer, const proto::TransferMessage& message);
-  absl::Status CheckRect(const TargetEpoch& epoch, uint32_t rank, const PageRect& rect) const;
 
   // ---- Fetching ----
   absl::Status LandPiece(uint64_t id, TargetEpoch& epoch, const PagePiece& piece, int lane);
@@ -227,8 +200,6 @@ class TransferTarget final {
   void StartPiece(uint64_t id, TargetEpoch& epoch, PeerState& peer, const PagePiece& piece, int lane,
                   bool is_second_try);
   std::vector<ByteRun> PlanPiece(const TargetEpoch& epoch, const PeerState& peer, const PagePiece& piece) const;
-  int PickLane(const PeerState& peer, int avoid) const;  // avoid -1: the best
-  int64_t WindowBytes(const PeerState& peer) const;
 
   // ---- Ends ----
   void Advance(uint64_t id);  // Ready where everything has arrived; then starts what is due
