@@ -161,7 +161,7 @@ class Engine final {
   RouterSessions routers_;
   CancelTombstones cancelled_early_;
 
-  absl::flat_hash_map<RequestKey, std::unique_ptr<Sequence>> sequences_;
+  absl::btree_map<RequestKey, std::unique_ptr<Sequence>> sequences_;  // in an order that a replay repeats
   ByAge waiting_;
   ByAge holders_;  // of pages
   absl::flat_hash_map<uint64_t, Sequence*> by_epoch_;

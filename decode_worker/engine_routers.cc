@@ -141,19 +141,20 @@ void Engine::AnnouncePrefillPeers() {
 }
 
 void Engine::PeerUp(const std::string& peer, const kvtransfer::SourcePeer& source) {
+  if (source.lanes.empty()) {
+    PeerDown(peer, absl::FailedPreconditionError("no lane to this peer works"));
+    return;
+  }
   transfer_.PeerUp(peer, source);
   if (announced_peers_.contains(peer)) {
+    const kvtransfer::PeerLane& best = source.lanes.front();
     proto::PeerStatus& status = peers_[peer];
     status.Clear();
     status.set_bootstrap_address(peer);
-    status.set_is_usable(!source.lanes.empty());
-    if (source.lanes.empty()) {
-      status.set_detail("no lane in common");
-    } else {
-      status.set_detail(source.lanes.front().kind);
-      status.set_lane(source.lanes.front().kind);
-      status.set_lane_bytes_per_second(source.lanes.front().bytes_per_second);
-    }
+    status.set_is_usable(true);
+    status.set_detail(best.kind);
+    status.set_lane(best.kind);
+    status.set_lane_bytes_per_second(best.bytes_per_second);
     ReportPeer(status);
   }
   PumpTransfer();

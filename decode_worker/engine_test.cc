@@ -53,7 +53,7 @@ class EngineTest : public ::testing::Test, public Outbox {
         EngineOptions{.batch = {.num_sequences_max = num_sequences_max, .num_rows_max = num_sequences_max + 16},
                       .num_waiting_max = 16,
                       .context_length_max = std::min<int64_t>(kContextMax, num_pages * 64),
-                      .transfer = {.incarnation = kDecode, .layout = layout}},
+                      .transfer = {.incarnation = kDecode, .layout = layout, .lane_policy = {}}},
         clock_, *model_, memory_->pool(), *this);
     AttachRouter(1, kRouter);
     proto::RouterMessage set;

@@ -7,7 +7,7 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       queued_requests_(m.AddGauge("tandem_num_queue_reqs", "Requests that wait for KV pages.")),
       queued_tokens_(m.AddGauge("tandem_num_queue_tokens", "Prompt and generated tokens of the requests that wait.")),
       kv_pages_used_(m.AddGauge("tandem_kv_pages_used", "KV pages of 64 tokens that somebody holds.")),
-      kv_pages_total_(m.AddGauge("tandem_kv_pages_total", "KV pages of the pool.")),
+      kv_pages_total_(m.AddGauge("tandem_kv_pages", "KV pages of the pool.")),
       mailbox_messages_(m.AddGauge("tandem_engine_mailbox_messages", "Messages that wait for the engine's thread.")),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
       transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),

@@ -114,7 +114,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .num_waiting_max = config_.max_queued_requests,
                     .context_length_max = context_length_max,
                     .router_grace = config_.router_grace,
-                    .transfer = {.incarnation = identity.incarnation(), .layout = layout}},
+                    .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}}},
       clock_, *executor_, pool, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });

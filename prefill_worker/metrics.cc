@@ -7,7 +7,7 @@ PrefillMetrics::PrefillMetrics(base::Metrics& m)
       queued_requests_(m.AddGauge("tandem_num_queue_reqs", "Requests that wait for KV pages.")),
       queued_tokens_(m.AddGauge("tandem_num_queue_tokens", "Prompt tokens that are not computed yet.")),
       kv_pages_used_(m.AddGauge("tandem_kv_pages_used", "KV pages of 64 tokens that somebody holds.")),
-      kv_pages_total_(m.AddGauge("tandem_kv_pages_total", "KV pages of the pool.")),
+      kv_pages_total_(m.AddGauge("tandem_kv_pages", "KV pages of the pool.")),
       mailbox_messages_(m.AddGauge("tandem_engine_mailbox_messages", "Messages that wait for the engine's thread.")),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that decode has not confirmed.")),
       transfer_pinned_pages_(m.AddGauge("tandem_kv_transfer_pinned_pages", "Pages kept for decode workers.")),

@@ -1,0 +1,255 @@
+#include "tests/sim/sim_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/oracle.h"
+
+namespace tandem::sim {
+namespace {
+
+constexpr absl::Duration kLoadTime = absl::Seconds(8);     // in which requests arrive
+constexpr absl::Duration kEndBound = absl::Seconds(60);    // after the last fault, for every request to end
+constexpr absl::Duration kRestBound = absl::Seconds(10);   // after that, for everything to be given back
+constexpr absl::Duration kServeBound = absl::Seconds(20);  // for a last request, when all is calm
+constexpr uint32_t kStopToken = 3;
+
+}  // namespace
+
+std::string RunSummary::ToString() const {
+  return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
+                      " router_lost=", num_router_lost, " retractions=", retractions, " replayed=", tokens_replayed,
+                      " wrong_sums=", wrong_sums, " events=", num_events,
+                      " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
+}
+
+SimCluster::SimCluster(uint64_t seed) : events_(seed), plan_(DrawFaultPlan(events_)) {
+  for (int i = 0; i < plan_.num_prefills; ++i) {
+    prefill_names_.push_back(
+        {.rpc_address = absl::StrCat("prefill-", i, ":1"), .bootstrap_address = absl::StrCat("prefill-", i, ":8998")});
+  }
+  for (int i = 0; i < plan_.num_decodes; ++i) {
+    decode_names_.push_back({.rpc_address = absl::StrCat("decode-", i, ":1"), .bootstrap_address = ""});
+  }
+  prefills_.resize(prefill_names_.size());
+  decodes_.resize(decode_names_.size());
+}
+
+SimCluster::~SimCluster() {
+  router_.reset();
+  decodes_.clear();
+  prefills_.clear();
+}
+
+// ---- Processes ----
+
+void SimCluster::StartPrefill(size_t index) {
+  prefills_[index] = std::make_shared<SimPrefill>(events_, plan_, prefill_names_[index]);
+  prefills_[index]->Start();
+}
+
+void SimCluster::StartDecode(size_t index) {
+  decodes_[index] = std::make_shared<SimDecode>(events_, plan_, violations_, decode_names_[index],
+                                                [this](const std::string& address) -> std::shared_ptr<SimPrefill> {
+                                                  for (size_t i = 0; i < prefill_names_.size(); ++i) {
+                                                    if (prefill_names_[i].bootstrap_address == address)
+                                                      return prefills_[i];
+                                                  }
+                                                  return nullptr;
+                                                });
+  decodes_[index]->Start();
+}
+
+void SimCluster::StartRouter() {
+  std::vector<std::string> prefills, decodes;
+  for (const WorkerName& name : prefill_names_) prefills.push_back(name.rpc_address);
+  for (const WorkerName& name : decode_names_) decodes.push_back(name.rpc_address);
+  router_ = std::make_shared<SimRouter>(events_, plan_, violations_, std::move(prefills), std::move(decodes),
+                                        [this](const std::string& address) -> std::shared_ptr<SimLiveServer> {
+                                          for (size_t i = 0; i < prefills_.size(); ++i) {
+                                            if (prefill_names_[i].rpc_address == address && prefills_[i] != nullptr) {
+                                              return {prefills_[i], &prefills_[i]->live()};
+                                            }
+                                          }
+                                          for (size_t i = 0; i < decodes_.size(); ++i) {
+                                            if (decode_names_[i].rpc_address == address && decodes_[i] != nullptr) {
+                                              return {decodes_[i], &decodes_[i]->live()};
+                                            }
+                                          }
+                                          return nullptr;
+                                        });
+  router_->Start();
+}
+
+// ---- Load and faults ----
+
+std::shared_ptr<ClientRequest> SimCluster::MakeRequest(absl::Duration submit_at) {
+  auto client = std::make_shared<ClientRequest>();
+  client->number = static_cast<int>(clients_.size());
+  client->submit_at = submit_at;
+  const int64_t num_tokens_max = int64_t{std::min(plan_.prefill_pages, plan_.decode_pages)} * kvcache::kPageTokens;
+  const int64_t num_prompt_tokens =
+      std::min<int64_t>(events_.Chance(0.2) ? events_.DrawInt(1, 300) : events_.DrawInt(1, 130), num_tokens_max - 1);
+  router::GenerateOrder& order = client->order;
+  for (int64_t i = 0; i < num_prompt_tokens; ++i) {
+    order.prompt.push_back(static_cast<uint32_t>(events_.DrawInt(0, kSimModel.vocab_size - 1)));
+  }
+  order.temperature = events_.Chance(0.3) ? 0.0f : static_cast<float>(events_.DrawInt(1, 12)) / 10.0f;
+  order.top_p = events_.Chance(0.5) ? 1.0f : 0.9f;
+  order.top_k = events_.Chance(0.7) ? 0 : static_cast<int32_t>(events_.DrawInt(1, 40));
+  order.seed = events_.Draw();
+  order.max_new_tokens = static_cast<uint32_t>(events_.Chance(0.2) ? events_.DrawInt(1, 3) : events_.DrawInt(4, 120));
+  if (events_.Chance(0.6)) order.stop_token_ids.push_back(kStopToken);
+  if (events_.Chance(plan_.cancel)) {
+    client->client_leaves_after = events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(1500));
+  }
+  if (events_.Chance(plan_.deadline)) {
+    client->time_limit = events_.DrawDuration(absl::Milliseconds(20), absl::Seconds(1));
+  }
+  OracleRequest oracle{.prompt_tokens = order.prompt, .sampling = {}, .stopping = {}};
+  oracle.sampling.set_temperature(order.temperature);
+  oracle.sampling.set_top_p(order.top_p);
+  oracle.sampling.set_top_k(order.top_k);
+  oracle.sampling.set_seed(order.seed);
+  oracle.stopping.set_max_new_tokens(order.max_new_tokens);
+  oracle.stopping.mutable_stop_token_ids()->Add(order.stop_token_ids.begin(), order.stop_token_ids.end());
+  client->expected = OracleTokens(oracle, kSimModel, kSimLayers, plan_.decode_pages * int64_t{kvcache::kPageTokens});
+  clients_.push_back(client);
+  return client;
+}
+
+void SimCluster::Submit(const std::shared_ptr<ClientRequest>& client) {
+  if (router_ != nullptr && router_->Submit(client)) return;
+  events_.After(absl::Milliseconds(200), [this, client] { Submit(client); });
+}
+
+void SimCluster::PlanLoad() {
+  for (int i = 0; i < plan_.num_requests; ++i) {
+    const auto client = MakeRequest(events_.DrawDuration(absl::Milliseconds(500), kLoadTime));
+    events_.After(client->submit_at, [this, client] { Submit(client); });
+  }
+}
+
+void SimCluster::PlanFaults() {
+  const auto strike = [&](int times, std::function<void()> fault) {
+    for (int i = 0; i < times; ++i) {
+      events_.After(events_.DrawDuration(absl::Milliseconds(600), absl::Seconds(10)), fault);
+    }
+  };
+  const auto draw_down_time = [this] { return events_.DrawDuration(absl::Milliseconds(1), absl::Milliseconds(1500)); };
+  strike(plan_.prefill_crashes, [=, this] {
+    const size_t index = events_.DrawInt(0, plan_.num_prefills - 1);
+    if (prefills_[index] == nullptr) return;
+    prefills_[index].reset();
+    events_.After(draw_down_time(), [=, this] { StartPrefill(index); });
+  });
+  strike(plan_.decode_crashes, [=, this] {
+    const size_t index = events_.DrawInt(0, plan_.num_decodes - 1);
+    if (decodes_[index] == nullptr) return;
+    decodes_[index].reset();
+    events_.After(draw_down_time(), [=, this] { StartDecode(index); });
+  });
+  strike(plan_.router_crashes, [=, this] {
+    if (router_ == nullptr) return;
+    router_.reset();
+    events_.After(draw_down_time(), [this] { StartRouter(); });
+  });
+  strike(plan_.pair_cuts, [this] {
+    const auto& prefill = prefills_[events_.DrawInt(0, plan_.num_prefills - 1)];
+    if (prefill != nullptr) prefill->CutTargets();
+  });
+  strike(plan_.router_link_cuts, [this] {
+    if (router_ != nullptr) router_->CutOneLink();
+  });
+}
+
+// ---- Checks ----
+
+template <typename Condition>
+bool SimCluster::RunUntil(absl::Duration until, Condition is_done) {
+  while (!is_done()) {
+    if (!events_.RunNext(until)) return is_done();
+  }
+  return true;
+}
+
+void SimCluster::CheckEnded() {
+  for (const auto& client : clients_) {
+    if (client->end == RequestEnd::kNone) violations_.Add(absl::StrCat(client->Name(), ": has not ended in time"));
+    if (!client->is_released) violations_.Add(absl::StrCat(client->Name(), ": is still held by its workers"));
+  }
+}
+
+void SimCluster::CheckAtRest() {
+  for (const auto& prefill : prefills_) {
+    const prefill::Engine& engine = prefill->engine();
+    const kvtransfer::SourceLedger ledger = engine.transfer().ledger();
+    if (!engine.IsAtRest() || engine.pages().num_used() != 0 || ledger != kvtransfer::SourceLedger()) {
+      violations_.Add(absl::StrCat("prefill is not at rest: pages=", engine.pages().num_used(), " epochs=",
+                                   ledger.open_epochs, " pinned=", ledger.pinned_pages, "\n", engine.Describe()));
+    }
+  }
+  for (const auto& decode : decodes_) {
+    const decode::Engine& engine = decode->engine();
+    const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
+    if (!engine.IsAtRest() || engine.pages().num_used() != 0 || ledger != kvtransfer::TargetLedger() ||
+        decode->num_fetches() != 0) {
+      violations_.Add(absl::StrCat("decode is not at rest: pages=", engine.pages().num_used(),
+                                   " epochs=", ledger.open_epochs, " fetches=", ledger.outstanding_fetches, "\n",
+                                   engine.Describe()));
+    }
+    if (engine.counters().replay_mismatches != 0) {
+      violations_.Add(absl::StrCat("replayed tokens differ: ", engine.counters().replay_mismatches));
+    }
+  }
+}
+
+void SimCluster::CheckServesAgain() {
+  const auto client = MakeRequest(events_.now());
+  client->client_leaves_after = absl::InfiniteDuration();
+  client->time_limit = absl::InfiniteDuration();
+  Submit(client);
+  RunUntil(events_.now() + kServeBound, [&] { return client->is_released; });
+  if (client->end != RequestEnd::kComplete) {
+    violations_.Add(absl::StrCat(client->Name(), ": is not served though all is calm: ", client->error.ToString()));
+  }
+}
+
+RunSummary SimCluster::Summarise() const {
+  RunSummary summary{.plan = plan_, .violations = violations_.found()};
+  for (const auto& client : clients_) {
+    summary.num_complete += client->end == RequestEnd::kComplete ? 1 : 0;
+    summary.num_failed += client->end == RequestEnd::kFailed ? 1 : 0;
+    summary.num_client_left += client->end == RequestEnd::kClientLeft ? 1 : 0;
+    summary.num_router_lost += client->end == RequestEnd::kRouterLost ? 1 : 0;
+  }
+  for (const auto& decode : decodes_) {
+    summary.retractions += decode->engine().counters().retractions;
+    summary.tokens_replayed += decode->engine().counters().tokens_replayed;
+    summary.wrong_sums += decode->engine().transfer().counters().wrong_sums;
+  }
+  summary.num_events = events_.num_run();
+  summary.simulated_time = events_.now();
+  return summary;
+}
+
+RunSummary SimCluster::Run() {
+  for (size_t i = 0; i < prefills_.size(); ++i) StartPrefill(i);
+  for (size_t i = 0; i < decodes_.size(); ++i) StartDecode(i);
+  StartRouter();
+  PlanLoad();
+  PlanFaults();
+  RunUntil(plan_.faults_end, [] { return false; });
+  const auto have_all_ended = [this] {
+    return std::all_of(clients_.begin(), clients_.end(), [](const auto& client) { return client->is_released; });
+  };
+  RunUntil(events_.now() + kEndBound, have_all_ended);
+  CheckEnded();
+  RunUntil(events_.now() + kRestBound, [] { return false; });
+  CheckAtRest();
+  CheckServesAgain();
+  return Summarise();
+}
+
+}  // namespace tandem::sim

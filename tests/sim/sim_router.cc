@@ -1,0 +1,200 @@
+#include "tests/sim/sim_router.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "router/pair_picker.h"
+#include "tests/sim/sim_prefill.h"
+
+namespace tandem::sim {
+
+// ---- Channels ----
+
+class SimRouter::Channel final : public router::WorkerChannel {
+ public:
+  Channel(std::shared_ptr<SimChannelClient> client, std::weak_ptr<SimLiveServer> server)
+      : client_(std::move(client)), server_(std::move(server)) {}
+  ~Channel() override {
+    client_->events = nullptr;
+    client_->link->Close(LinkEnd::kClient);
+  }
+  void Send(proto::RouterMessage message) override {
+    client_->link->Send(LinkEnd::kClient, 0, [server = server_, link = client_->link, message = std::move(message)] {
+      if (const auto alive = server.lock()) alive->Receive(link, message);
+    });
+  }
+  void SendPart(proto::GeneratePart part) override {
+    client_->link->Send(LinkEnd::kClient, 1, [server = server_, link = client_->link, part = std::move(part)] {
+      if (const auto alive = server.lock()) alive->ReceivePart(link, part);
+    });
+  }
+
+ private:
+  const std::shared_ptr<SimChannelClient> client_;
+  const std::weak_ptr<SimLiveServer> server_;
+};
+
+std::unique_ptr<router::WorkerChannel> SimRouter::Connect(const std::string& address,
+                                                          router::WorkerChannel::Events channel_events) {
+  auto client = std::make_shared<SimChannelClient>();
+  client->link = std::make_shared<SimLink>(events_, plan_);
+  client->events = std::make_shared<router::WorkerChannel::Events>(std::move(channel_events));
+  links_.push_back(client->link);
+  client->link->OnClosed(LinkEnd::kClient, [client] {
+    // The owner may destroy the channel, and silence the events, from inside the call.
+    const auto listeners = client->events;
+    if (listeners != nullptr) listeners->on_closed(absl::UnavailableError("connection is lost"));
+  });
+  const std::shared_ptr<SimLiveServer> server = find_worker_(address);
+  if (server != nullptr) {
+    server->Open(client);
+  } else {
+    client->link->Cut();
+  }
+  return std::make_unique<Channel>(std::move(client), server);
+}
+
+void SimRouter::CutOneLink() {
+  std::vector<std::shared_ptr<SimLink>> open;
+  for (const auto& weak : links_) {
+    if (auto link = weak.lock(); link != nullptr && !link->is_cut()) open.push_back(std::move(link));
+  }
+  if (!open.empty()) open[events_.DrawInt(0, static_cast<int64_t>(open.size()) - 1)]->Cut();
+}
+
+// ---- Requests ----
+
+// The part of router/request_pipeline.cc that is no socket: hands events to the state, carries out what it says.
+class SimRouter::Run final : public router::RequestListener {
+ public:
+  Run(SimRouter& router, std::shared_ptr<ClientRequest> client, const router::PairChoice& pair)
+      : router_(router), client_(std::move(client)), state_(ParamsOf(router, *client_)) {
+    router::GenerateOrder order = client_->order;
+    order.remaining_time = client_->time_limit < absl::InfiniteDuration() ? client_->time_limit : absl::ZeroDuration();
+    request_id_ = router_.cluster_->Generate(pair, order, this);
+  }
+  ~Run() override { router_.cluster_->Forget(request_id_); }
+
+  void OnTokens(int64_t first_position, absl::Span<const router::TokenId> tokens,
+                router::RequestState::SequenceFinish finish) override {
+    if (state_.is_answer_open()) client_->CheckTokens(first_position, tokens, router_.violations_);
+    Apply(state_.OnTokens(first_position, tokens, finish, now()));
+  }
+  void OnEnded(const absl::Status& error, bool is_cancelled) override { Apply(state_.OnEnded(error, is_cancelled)); }
+  void OnWorkerLost(const absl::Status& cause) override { Apply(state_.OnWorkerLost(cause)); }
+
+  void LeaveClient() {
+    if (state_.is_answer_open()) client_->end = RequestEnd::kClientLeft;
+    Apply(state_.OnClientLeft(now()));
+  }
+  void OnTime() {
+    if (now() < state_.NextWakeup()) return;
+    const bool was_released = state_.is_released();
+    Apply(state_.OnTime(now()));
+    if (!was_released && state_.is_released()) {
+      router_.violations_.Add(absl::StrCat(client_->Name(), ": its workers never confirmed that it has ended"));
+    }
+  }
+  ClientRequest& client() { return *client_; }
+
+ private:
+  static router::RequestState::Params ParamsOf(const SimRouter& router, const ClientRequest& client) {
+    router::RequestState::Params params;
+    params.tokenizer = &router.tokenizer_;
+    auto stops = router::StopSet::Build({});
+    TANDEM_CHECK(stops.ok(), "no stop strings are refused");
+    params.stops = *std::move(stops);
+    params.num_prompt_tokens = static_cast<int64_t>(client.order.prompt.size());
+    params.max_new_tokens = client.order.max_new_tokens;
+    params.started_at = router.events_.now();
+    params.deadline = router.events_.now() + client.time_limit;
+    return params;
+  }
+  absl::Duration now() const { return router_.events_.now(); }
+
+  void Apply(const router::RequestState::Output& output) {
+    if (!output.cancel_reason.empty()) router_.cluster_->Cancel(request_id_, output.cancel_reason);
+    client_->text += output.delta.content;
+    if (output.finish.has_value()) {
+      client_->end = RequestEnd::kComplete;
+      client_->CheckComplete(router_.violations_);
+    }
+    if (!output.error.ok()) {
+      client_->end = RequestEnd::kFailed;
+      client_->error = output.error;
+      client_->CheckFailure(router_.plan_.HasFaults(), router_.violations_);
+    }
+    if (output.is_released) {
+      client_->is_released = true;
+      router_.released_.push_back(client_->number);
+    }
+  }
+
+  SimRouter& router_;
+  const std::shared_ptr<ClientRequest> client_;
+  router::RequestState state_;
+  uint64_t request_id_ = 0;
+};
+
+SimRouter::SimRouter(EventQueue& events, const FaultPlan& plan, Violations& violations,
+                     std::vector<std::string> prefills, std::vector<std::string> decodes, FindWorker find_worker)
+    : events_(events),
+      plan_(plan),
+      violations_(violations),
+      find_worker_(std::move(find_worker)),
+      tokenizer_(kSimModel.vocab_size) {
+  router::Cluster::Options options;
+  options.prefill_workers = std::move(prefills);
+  options.decode_workers = std::move(decodes);
+  options.identity.set_instance("router");
+  options.identity.set_incarnation(events.Draw() | 1);
+  options.identity.set_role("router");
+  options.identity.set_protocol_version(1);
+  cluster_ = std::make_unique<router::Cluster>(
+      std::move(options),
+      [this](const std::string& address, router::WorkerRole, router::WorkerChannel::Events channel) {
+        return Connect(address, std::move(channel));
+      });
+}
+
+SimRouter::~SimRouter() {
+  for (auto& [number, run] : runs_) {
+    ClientRequest& client = run->client();
+    if (client.end == RequestEnd::kNone) client.end = RequestEnd::kRouterLost;
+    client.is_released = true;
+  }
+  runs_.clear();
+}
+
+bool SimRouter::Submit(const std::shared_ptr<ClientRequest>& client) {
+  const auto pair = router::PickPair(cluster_->view(), client->order.prompt.size() + 1, turn_++);
+  if (!pair.ok()) {
+    if (absl::IsInvalidArgument(pair.status()))
+      violations_.Add(absl::StrCat(client->Name(), ": ", pair.status().ToString()));
+    return false;
+  }
+  runs_[client->number] = std::make_unique<Run>(*this, client, *pair);
+  if (client->client_leaves_after < absl::InfiniteDuration()) {
+    events_.After(client->client_leaves_after, [weak = weak_from_this(), number = client->number] {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      const auto it = self->runs_.find(number);
+      if (it != self->runs_.end()) it->second->LeaveClient();
+    });
+  }
+  return true;
+}
+
+void SimRouter::Tick() {
+  cluster_->Tick(events_.now());
+  for (auto& [number, run] : runs_) run->OnTime();
+  for (const int number : std::exchange(released_, {})) runs_.erase(number);
+  std::erase_if(links_, [](const std::weak_ptr<SimLink>& link) { return link.expired(); });
+  events_.After(absl::Milliseconds(50), [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->Tick();
+  });
+}
+
+}  // namespace tandem::sim
