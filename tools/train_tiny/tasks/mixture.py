@@ -1,0 +1,62 @@
+"""Which documents, how many of each, and the split between training and evaluation.
+
+The shares are of documents. A generator is a seeded random.Random: training seeds are even numbers, evaluation seeds odd,
+and operand pairs and tool names of evaluation never occur in training (document.is_held_out).
+"""
+
+from tasks import arithmetic, retrieval, small_talk, tool_calls
+
+RETRIEVAL_SHARE = 0.08
+
+
+def draw(rng, retrieval_tokens_max, held_out=False):
+    u = rng.random()
+    thinking = rng.random() < 0.6
+    if u < 0.22:
+        return arithmetic.percent(rng, held_out, thinking)
+    if u < 0.38:
+        return arithmetic.operation(rng, held_out, thinking)
+    if u < 0.47:
+        return arithmetic.word_problem(rng, held_out, thinking)
+    if u < 0.77:
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5)
+    if u < 0.77 + RETRIEVAL_SHARE:
+        high = retrieval_tokens_max if rng.random() < 0.7 else max(60, retrieval_tokens_max // 3)
+        return retrieval.retrieval(rng, rng.randint(40, max(60, high)))
+    if u < 0.92:
+        short = small_talk.copy(rng)
+    elif u < 0.94:
+        short = small_talk.recall(rng)
+    elif u < 0.97:
+        short = small_talk.json_answer(rng)
+    elif u < 0.98:
+        short = small_talk.fixed(rng)
+    else:
+        short = small_talk.unknown(rng)
+    return small_talk.thinking_form(short, rng) if rng.random() < 0.35 else short
+
+
+# The table of checkpoints/tandem-tiny/README.md: name -> a function of (rng) that makes one held-out document.
+EVALUATION = {
+    "percent, thinking": lambda rng: arithmetic.percent(rng, True, True),
+    "percent, chat": lambda rng: arithmetic.percent(rng, True, False),
+    "add, thinking": lambda rng: arithmetic.operation(rng, True, True, "add"),
+    "sub, thinking": lambda rng: arithmetic.operation(rng, True, True, "sub"),
+    "mul, thinking": lambda rng: arithmetic.operation(rng, True, True, "mul"),
+    "div, thinking": lambda rng: arithmetic.operation(rng, True, True, "div"),
+    "word problem, thinking": lambda rng: arithmetic.word_problem(rng, True, True),
+    "word problem, chat": lambda rng: arithmetic.word_problem(rng, True, False),
+    "tools 1, thinking": lambda rng: tool_calls.tools(rng, True, True, 1),
+    "tools 4, thinking": lambda rng: tool_calls.tools(rng, True, True, 4),
+    "tools 1, chat": lambda rng: tool_calls.tools(rng, True, False, 1),
+    "tools 4, chat": lambda rng: tool_calls.tools(rng, True, False, 4),
+    "retrieval 1k": lambda rng: retrieval.retrieval(rng, 1000, 6, 1),
+    "retrieval 4k": lambda rng: retrieval.retrieval(rng, 3900, 6, 1),
+    "retrieval 8k": lambda rng: retrieval.retrieval(rng, 7800, 6, 1),
+    "retrieval 16k": lambda rng: retrieval.retrieval(rng, 15700, 6, 1),
+    "copy": small_talk.copy,
+    "recall": small_talk.recall,
+    "json": small_talk.json_answer,
+    "fixed answers": small_talk.fixed,
+    "unknown": small_talk.unknown,
+}

@@ -1,0 +1,3 @@
+"""Size of the vocabulary, shared by the tokeniser's trainer and the model."""
+
+VOCAB_SIZE = 2560
