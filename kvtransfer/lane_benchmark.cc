@@ -3,13 +3,14 @@
 //
 // The source is another process. Every column moves the same bytes between the same two pools of 256 MiB, so that
 // caches help nobody. Lanes have up to 4 MiB outstanding, as the protocol would have; "alone" is one fetch at a time.
-// Last comes what the lanes cost while nothing is fetched.
+// Each cell is GB per second of the clock / GB per second of CPU time of both processes: the second holds on a busy
+// machine too. Last comes what the lanes cost while nothing is fetched.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,20 +95,37 @@ int Listen(sockaddr_in& address) {
   while (true) pause();
 }
 
-// Calls move(i) for a time and returns GB/s of moves of num_bytes.
-double Rate(uint64_t num_bytes, const std::function<void(uint64_t)>& move, const std::function<void()>& finish) {
+// Of a process, all its threads; 0: this one.
+double CpuSeconds(pid_t process) {
+  clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+  timespec time = {};
+  TANDEM_CHECK(clock_getcpuclockid(process, &clock) == 0 && clock_gettime(clock, &time) == 0, "cpu clock");
+  return absl::ToDoubleSeconds(absl::DurationFromTimespec(time));
+}
+
+struct Cell {
+  double per_second = 0;      // GB
+  double per_cpu_second = 0;  // GB
+};
+
+// Calls move(i), of num_bytes each, for a time.
+Cell Measure(pid_t source, uint64_t num_bytes, const std::function<void(uint64_t)>& move,
+             const std::function<void()>& finish) {
+  const double cpu_begin = CpuSeconds(0) + CpuSeconds(source);
   const absl::Duration begin = base::RealClock().Now();
   uint64_t count = 0;
   do {
     move(count++);
   } while (base::RealClock().Now() - begin < kCellTime);
   finish();
-  return count * num_bytes / absl::ToDoubleSeconds(base::RealClock().Now() - begin) / 1e9;
+  const double gigabytes = count * num_bytes / 1e9;
+  return {gigabytes / absl::ToDoubleSeconds(base::RealClock().Now() - begin),
+          gigabytes / (CpuSeconds(0) + CpuSeconds(source) - cpu_begin)};
 }
 
 uint64_t OffsetOf(uint64_t i, uint64_t num_bytes) { return i * num_bytes % (kPoolBytes - num_bytes) / 64 * 64; }
 
-double LaneRate(FetchLane& lane, uint64_t num_bytes, int depth) {
+Cell MeasureLaneAt(pid_t source, FetchLane& lane, uint64_t num_bytes, int depth) {
   absl::Mutex mutex;
   int num_outstanding = 0;
   const auto has_room = [&] { return num_outstanding < depth; };
@@ -126,13 +144,13 @@ double LaneRate(FetchLane& lane, uint64_t num_bytes, int depth) {
     const uint64_t offset = OffsetOf(i, num_bytes);
     lane.Fetch(1, {{offset, offset, num_bytes}}, done);
   };
-  return Rate(num_bytes, move, [&] {
+  return Measure(source, num_bytes, move, [&] {
     absl::MutexLock lock(&mutex);
     mutex.Await(absl::Condition(&is_idle));
   });
 }
 
-double SocketRate(int connection, std::span<std::byte> target, uint64_t num_bytes) {
+Cell MeasureSocket(pid_t source, int connection, std::span<std::byte> target, uint64_t num_bytes) {
   const uint64_t depth = std::clamp<uint64_t>(kOutstandingBytes / num_bytes, 1, 64);
   uint64_t num_read = 0;
   uint64_t num_asked = 0;
@@ -144,15 +162,14 @@ double SocketRate(int connection, std::span<std::byte> target, uint64_t num_byte
     TANDEM_CHECK(WriteAll(connection, request, sizeof(request)), "socket");
     if (++num_asked - num_read >= depth) take();
   };
-  return Rate(num_bytes, move, [&] {
+  return Measure(source, num_bytes, move, [&] {
     while (num_read < num_asked) take();
   });
 }
 
-double CpuSeconds() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+void Print(const Cell& cell) {
+  std::printf(" %6.2f/%5.2f", cell.per_second, cell.per_cpu_second);
+  std::fflush(stdout);
 }
 
 int Main() {
@@ -182,32 +199,33 @@ int Main() {
   setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   TANDEM_CHECK(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0, "connect");
 
-  std::printf("GB/s%10s %8s %8s", "bytes", "memcpy", "socket");
-  for (const auto& lane : lanes) std::printf(" %9s %9s", std::string(lane->kind()).c_str(), "alone");
+  std::printf("%10s %12s %12s", "bytes", "memcpy", "socket");
+  for (const auto& lane : lanes) std::printf(" %12s %12s", std::string(lane->kind()).c_str(), "alone");
   std::printf("\n");
   for (const uint64_t num_bytes : kSizes) {
-    const double memory = Rate(
-        num_bytes,
+    std::printf("%10lu", num_bytes);
+    Print(Measure(
+        child, num_bytes,
         [&](uint64_t i) {
           const uint64_t offset = OffsetOf(i, num_bytes);
           std::memcpy(&target[offset], &local[offset], num_bytes);
         },
-        [] {});
-    std::printf("%14lu %8.2f %8.2f", num_bytes, memory, SocketRate(connection, target, num_bytes));
+        [] {}));
+    Print(MeasureSocket(child, connection, target, num_bytes));
     for (const auto& lane : lanes) {
       const int depth = static_cast<int>(std::clamp<uint64_t>(kOutstandingBytes / num_bytes, 2, 64));
-      std::printf(" %9.2f %9.2f", LaneRate(*lane, num_bytes, depth), LaneRate(*lane, num_bytes, 1));
+      Print(MeasureLaneAt(child, *lane, num_bytes, depth));
+      Print(MeasureLaneAt(child, *lane, num_bytes, 1));
     }
     std::printf("\n");
-    std::fflush(stdout);
   }
-  const double before = CpuSeconds();
+  const double before = CpuSeconds(0) + CpuSeconds(child);
   std::this_thread::sleep_for(std::chrono::nanoseconds(absl::ToInt64Nanoseconds(kRestTime)));
-  std::printf("CPU of all lanes at rest: %.3f %%\n", (CpuSeconds() - before) / absl::ToDoubleSeconds(kRestTime) * 100);
+  const double at_rest = (CpuSeconds(0) + CpuSeconds(child) - before) / absl::ToDoubleSeconds(kRestTime);
+  std::printf("CPU of both processes at rest: %.4f %% of one core\n", at_rest * 100);
   close(connection);
   kill(child, SIGTERM);
-  rusage usage = {};
-  wait4(child, nullptr, 0, &usage);
+  waitpid(child, nullptr, 0);
   return 0;
 }
 
