@@ -144,6 +144,14 @@ TEST(TransferFaultsTest, LanesThatHangTakeThePeerDown) {
   EXPECT_EQ(rig.target.ledger(), TargetLedger{});
 }
 
+TEST(TransferFaultsTest, APeerWithoutAnyLaneIsUpAndOfNoUse) {
+  TransferRig rig({.num_lanes = 0});
+  EXPECT_TRUE(rig.target.IsUp(kPeer));
+  EXPECT_EQ(rig.target.Begin(kPeer, rig.Request(64)).status().code(), absl::StatusCode::kUnavailable);
+  rig.Advance(absl::Seconds(10));
+  EXPECT_TRUE(rig.IsAtRest());
+}
+
 // ---- Aborts ----
 
 TEST(TransferFaultsTest, PagesAreReleasedOnlyWhenNoFetchIsOutstanding) {

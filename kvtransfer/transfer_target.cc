@@ -37,7 +37,6 @@ TransferTarget::TransferTarget(const TargetOptions& options, PageMemory* memory,
 
 void TransferTarget::PeerUp(std::string_view peer, const SourcePeer& source) {
   if (IsUp(peer)) PeerDown(peer, absl::UnavailableError("replaced by a new session"));
-  TANDEM_CHECK(!source.lanes.empty(), "a peer without lanes is not up");
   peers_.emplace(peer, PeerState{.incarnation = source.incarnation,
                                  .session = source.session,
                                  .num_pages = source.num_pages,
@@ -67,6 +66,11 @@ void TransferTarget::TakeDown(const std::string& peer, const absl::Status& statu
 }
 
 bool TransferTarget::IsUp(std::string_view peer) const { return peers_.find(peer) != peers_.end(); }
+
+bool TransferTarget::IsUsable(std::string_view peer) const {
+  const auto it = peers_.find(peer);
+  return it != peers_.end() && it->second.lanes.HasUsable(clock_->Now());
+}
 
 // ---- Requests ----
 
@@ -309,6 +313,7 @@ void TransferTarget::Pump(const std::string& peer_name) {
   const auto it = peers_.find(peer_name);
   if (it == peers_.end()) return;
   PeerState& peer = it->second;
+  if (peer.waiting.empty()) return;
   const absl::Duration now = clock_->Now();
   const int64_t window_bytes = peer.lanes.WindowBytes(now);
   // Several pieces in flight keep the lane busy while one completes.

@@ -55,7 +55,7 @@ struct SourcePeer {
   uint64_t session = 0;   // of the control stream (PeerUp::session); outputs carry it
   int64_t num_pages = 0;  // of its pool
   int num_source_ranks = 1;
-  std::vector<PeerLane> lanes;  // at least one; numbered by their place, best first
+  std::vector<PeerLane> lanes;  // numbered by their place, best first; where there is none, Begin refuses
 };
 
 // ---- Outputs ----
@@ -156,6 +156,8 @@ class TransferTarget final {
   // come back through FetchDone: the owner closes the peer's lanes, on another thread (LaneSet does).
   void PeerDown(std::string_view peer, const absl::Status& status);
   bool IsUp(std::string_view peer) const;
+  // Up, and with a lane that is not quarantined: Begin would not refuse it now.
+  bool IsUsable(std::string_view peer) const;
 
   // ---- Requests ----
 
