@@ -110,6 +110,8 @@ struct RopeArgs {
   Matrix<const float> table;        // [num_positions, 64], from BuildRopeTable
   Cube<Bf16> y;                     // [num_rows, num_heads, 64]; may be x itself
 };
+// Rotates the pairs (a, b) of every head of row i: (a c - b s, a s + b c) with the cosines and sines of positions[i];
+// FP32 inside, rounded to BF16 once.
 absl::Status Rope(const RopeArgs& args);
 
 // ---- FP8 ------------------------------------------------------------------------------------------------------------
@@ -225,6 +227,7 @@ struct WriteIndexKeyArgs {
   PagedRows rows;               // row i is written at position context_length[i] - 1
   Matrix<uint8_t> index_pages;  // [num_pages, 8448], one layer
 };
+// Writes a page's keys and scales where page-grouped 132-byte records have them. Rows must name distinct slots.
 absl::Status WriteIndexKey(const WriteIndexKeyArgs& args);
 
 // ---- Indexer --------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 #include "kernels/op_border.h"
 #include "kernels/ops.h"
 #include "kernels/reference/bf16_multiply.h"
-#include "kernels/reference/fp8_weight.h"
 #include "kernels/reference/lanes.h"
+#include "kernels/reference/segments.h"
 
 namespace tandem::kernels {
 namespace {

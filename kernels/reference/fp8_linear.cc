@@ -12,6 +12,7 @@
 #include "kernels/reference/fp8_weight.h"
 #include "kernels/reference/lane_kernels.h"
 #include "kernels/reference/lanes.h"
+#include "kernels/reference/segments.h"
 
 namespace tandem::kernels {
 namespace {

@@ -202,5 +202,5 @@ TANDEM_LANES_INLINE float MaxLane(const Lanes& lanes) {
   return largest;
 }
 
-}  // namespace lanesN
+}  // inline namespace of the width
 }  // namespace tandem::kernels
