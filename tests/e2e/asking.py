@@ -1,0 +1,64 @@
+"""Questions as the official client asks them, and what a stream adds up to."""
+
+import dataclasses
+
+from tests.e2e.cluster import MODEL
+
+QUESTION = [{"role": "user", "content": "What is the capital of Italy?"}]
+# About 370 tokens: several pages, several chunks of 64 or 100, far beyond v32-micro's index_topk of 16.
+LONG_QUESTION = [{"role": "user", "content": "How many days are there in a week? There are seven days. " * 24}]
+THINKING = {"chat_template_kwargs": {"thinking": True}}
+
+
+@dataclasses.dataclass
+class Answer:
+    content: str
+    reasoning: str | None
+    finish_reason: str
+    usage: object
+    num_deltas: int = 0
+
+
+def request(messages=QUESTION, max_tokens=24, thinking=False, extra=None, **fields):
+    """Greedy and of a fixed length unless told otherwise: the end-of-sequence token is as likely as any other here."""
+    body = {"ignore_eos": True} | (THINKING if thinking else {}) | (extra or {})
+    return {"model": MODEL, "messages": messages, "max_tokens": max_tokens, "temperature": 0, "extra_body": body} | fields
+
+
+def plain(client, **fields):
+    completion = client.chat.completions.create(**request(**fields))
+    (choice,) = completion.choices
+    return Answer(
+        choice.message.content or "",
+        getattr(choice.message, "reasoning_content", None),
+        choice.finish_reason,
+        completion.usage,
+    )
+
+
+def streamed(client, **fields):
+    """Adds a stream up, checking what every stream must keep to."""
+    stream = client.chat.completions.create(
+        **request(**fields), stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert chunks[0].choices[0].delta.role == "assistant"
+    content, reasoning, finish_reasons, usages = [], [], [], []
+    for chunk in chunks:
+        if chunk.usage is not None:
+            usages.append(chunk.usage)
+        for choice in chunk.choices:
+            assert not finish_reasons or not choice.delta.content, "text after the finish reason"
+            if choice.delta.content:
+                content.append(choice.delta.content)
+            if getattr(choice.delta, "reasoning_content", None):
+                assert not content, "reasoning after content"
+                reasoning.append(choice.delta.reasoning_content)
+            if choice.finish_reason:
+                finish_reasons.append(choice.finish_reason)
+    (finish_reason,) = finish_reasons
+    (usage,) = usages
+    assert chunks[-1].choices == [] and chunks[-1].usage is usage, "usage comes last, without choices"
+    num_deltas = len(content) + len(reasoning)
+    return Answer("".join(content), "".join(reasoning) if reasoning else None, finish_reason, usage, num_deltas)

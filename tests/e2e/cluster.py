@@ -1,0 +1,336 @@
+"""Real processes for tests: a router, a prefill and a decode worker on loopback, with a checkpoint of random weights.
+
+    with Cluster(folder, checkpoint("v32-micro")) as cluster:
+        cluster.openai().chat.completions.create(...)
+
+Each process has its own configuration file, log and admin port in `folder`. Leaving the block stops the processes by
+SIGTERM and fails where one does not exit with 0 in time or has logged an error. Ports are free ones below the range
+that the kernel hands out to outgoing connections.
+"""
+
+import dataclasses
+import json
+import os
+import random
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import openai
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+MODEL = "deepseek-v3.2"
+START_SECONDS = 30
+STOP_SECONDS = 15
+PORTS = range(20000, 32000)
+# Gauges that are zero at rest: docs/flow_control.md's ledger, as /metrics shows it.
+HELD = {
+    "tandem_router_requests_in_flight",
+    "tandem_num_running_reqs",
+    "tandem_num_queue_reqs",
+    "tandem_num_queue_tokens",
+    "tandem_kv_pages_used",
+    "tandem_kv_transfer_open_epochs",
+    "tandem_kv_transfer_held_pages",
+    "tandem_kv_transfer_outstanding_fetches",
+    "tandem_kv_transfer_outstanding_bytes",
+    "tandem_kv_transfer_announced_unfetched_bytes",
+}
+
+
+def binary(target):
+    """Path of the built binary of "//folder:name", given as "folder/name"."""
+    path = Path(os.environ.get("TANDEM_BIN_DIR", ROOT / "bazel-bin")) / target
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not built: bazel build //{target.replace('/', ':')}")
+    return path
+
+
+def make_checkpoint(folder, config, seed=1):
+    subprocess.run(
+        [binary("tools/make_checkpoint/make_checkpoint"), f"--config={config}", f"--seed={seed}", f"--out={folder}"],
+        check=True,
+    )
+    return folder
+
+
+def free_ports(count):
+    """Ports that nobody listens on, all different."""
+    ports, start = [], random.randrange(len(PORTS))
+    for offset in range(len(PORTS)):
+        port = PORTS[(start + offset) % len(PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"fewer than {count} free ports in {PORTS}")
+
+
+def wait_until(condition, what, seconds=START_SECONDS):
+    """Polls condition() until it is true and returns its value. AssertionError says what() never came."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what()}")
+        time.sleep(0.01)
+
+
+def get(url, timeout=5):
+    """(status, body) of an HTTP GET; (0, reason) where nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+class Process:
+    """One service: its binary, its configuration, its log."""
+
+    def __init__(self, role, folder, config, admin_port):
+        self.role = role
+        self.admin = f"http://{HOST}:{admin_port}"
+        self.log = folder / f"{role}.log"
+        path = folder / f"{role}.yaml"
+        path.write_text(yaml.safe_dump(config, sort_keys=False))
+        self.was_killed = False
+        with open(self.log, "wb") as log:
+            self._child = subprocess.Popen(
+                [binary(f"{role}/{role}"), f"--config={path}"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+            )
+
+    @property
+    def pid(self):
+        return self._child.pid
+
+    def is_running(self):
+        return self._child.poll() is None
+
+    def readiness(self):
+        """(status, body) of /readyz. AssertionError with the log's end where the process is gone."""
+        if not self.is_running():
+            raise AssertionError(f"{self.role} ended with {self._child.returncode}:\n{self.tail()}")
+        return get(self.admin + "/readyz")
+
+    def metrics(self):
+        """name or name{labels} -> value."""
+        status, body = get(self.admin + "/metrics")
+        assert status == 200, f"{self.role}: /metrics gave {status}"
+        samples = (line.rsplit(" ", 1) for line in body.splitlines() if line and not line.startswith("#"))
+        return {series: float(value) for series, value in samples}
+
+    def metric(self, name, **labels):
+        """Sum of the series of that name whose labels include the given ones. KeyError where there is none."""
+        wanted = [f'{key}="{value}"' for key, value in labels.items()]
+        series = {
+            s: v
+            for s, v in self.metrics().items()
+            if s.split("{")[0] == name and all(label in s for label in wanted)
+        }
+        if not series:
+            raise KeyError(f"{self.role} has no metric {name} with {wanted}")
+        return sum(series.values())
+
+    def held(self):
+        """The gauges of what requests hold, where they are not zero."""
+        metrics = self.metrics()
+        values = {name: value for name, value in metrics.items() if name.split("{")[0] in HELD}
+        assert values, f"{self.role} has none of {HELD}"
+        return {name: value for name, value in values.items() if value != 0}
+
+    def signal(self, number):
+        self._child.send_signal(number)
+
+    def kill(self):
+        """As a crash: no clean exit is expected of it."""
+        self.was_killed = True
+        self._child.kill()
+        self._child.wait()
+
+    def stop(self):
+        """SIGTERM, and the exit code; SIGKILL and None where it does not end in time."""
+        if self.is_running():
+            self._child.terminate()
+        try:
+            return self._child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+            return None
+
+    def tail(self, lines=30):
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def errors(self):
+        """Lines of the log that say ERROR (the second word), or that a sanitizer or a failed check wrote."""
+        found = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            words = line.split(" ", 2)
+            if words[1:2] == ["ERROR"] or words[1:2] == ["FATAL"] or "Sanitizer" in line or "CHECK failed" in line:
+                found.append(line)
+        return found
+
+
+@dataclasses.dataclass
+class Options:
+    """What tests vary; everything else has one value."""
+
+    chunked_prefill_size: int = 512
+    lanes: tuple = ("ucx_shm", "ucx_am")
+    context_length: int = 8192
+    kv_cache_tokens: int = 16384
+    num_shards: int = 1
+    prefill_checkpoint: Path | None = None  # where it is to be another than decode's
+    start_order: tuple = ("prefill", "decode", "router")
+    is_to_be_ready: bool = True
+
+
+class Cluster:
+    def __init__(self, folder, checkpoint, options=Options()):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True)
+        self.options = options
+        self.is_expected_to_log_errors = False
+        self.prefill, self.decode, self.router = None, None, None
+        self.processes = []  # in order of their start
+        self._replaced = []
+        names = ("router", "prefill_rpc", "prefill_bootstrap", "prefill_admin", "decode_rpc", "decode_admin")
+        self._ports = dict(zip(names, free_ports(len(names))))
+        self._shared = {"model_path": str(checkpoint), "context_length": options.context_length}
+        self.url = f"http://{HOST}:{self._ports['router']}"
+
+    def __enter__(self):
+        try:
+            for role in self.options.start_order:
+                {"prefill": self.start_prefill, "decode": self.start_decode, "router": self.start_router}[role]()
+                process = self.processes[-1]
+                wait_until(lambda: process.readiness()[0] != 0, lambda: f"{process.role}: {process.readiness()}")
+            if self.options.is_to_be_ready:
+                self.wait_ready()
+        except BaseException:
+            self._stop_all()
+            self._print_logs()
+            raise
+        return self
+
+    def wait_ready(self):
+        for process in self.processes:
+            wait_until(lambda: process.readiness()[0] == 200, lambda: f"{process.role}: {process.readiness()}")
+
+    def __exit__(self, kind, error, trace):
+        exits = self._stop_all()
+        if kind is not None:
+            self._print_logs()
+            return
+        for process in self.processes + self._replaced:
+            if process.was_killed:
+                continue
+            code = exits.get(process, 0)
+            assert code == 0, f"{process.role} ended with {code} on SIGTERM:\n{process.tail()}"
+            assert self.is_expected_to_log_errors or not process.errors(), f"{process.log}: {process.errors()}"
+
+    def _stop_all(self):
+        """The last one first: a router drains before its workers go."""
+        return {process: process.stop() for process in reversed(self.processes)}
+
+    def _print_logs(self):
+        for process in self.processes + self._replaced:
+            print(f"---- end of {process.log}\n{process.tail()}")
+
+    def _start(self, role, config, admin_port):
+        process = Process(role, self.folder, config, admin_port)
+        self.processes.append(process)
+        return process
+
+    def start_prefill(self):
+        ports = self._ports
+        process = {
+            "instance": "prefill-0",
+            "listen_host": HOST,
+            "rpc_port": ports["prefill_rpc"],
+            "bootstrap_port": ports["prefill_bootstrap"],
+            "admin_host": HOST,
+            "admin_port": ports["prefill_admin"],
+            "kv_cache_tokens": self.options.kv_cache_tokens,
+            "chunked_prefill_size": self.options.chunked_prefill_size,
+            "lanes": list(self.options.lanes),
+        }
+        shared = dict(self._shared)
+        if self.options.prefill_checkpoint is not None:
+            shared["model_path"] = str(self.options.prefill_checkpoint)
+        config = {"cluster": shared, "process": process}
+        self.prefill = self._start("prefill_worker", config, ports["prefill_admin"])
+
+    def restart_prefill(self):
+        """A new process at the old addresses, after the old one has been stopped or killed."""
+        self.processes.remove(self.prefill)
+        self._replaced.append(self.prefill)
+        self.prefill.log = self.prefill.log.rename(self.prefill.log.with_suffix(f".{len(self._replaced)}.log"))
+        self.start_prefill()
+        self.wait_ready()
+
+    def start_decode(self):
+        ports = self._ports
+        process = {
+            "instance": "decode-0",
+            "listen_host": HOST,
+            "rpc_port": ports["decode_rpc"],
+            "admin_host": HOST,
+            "admin_port": ports["decode_admin"],
+            "kv_cache_tokens": self.options.kv_cache_tokens,
+            "lanes": list(self.options.lanes),
+        }
+        config = {"cluster": self._shared, "process": process}
+        self.decode = self._start("decode_worker", config, ports["decode_admin"])
+
+    def start_router(self):
+        ports = self._ports
+        process = {
+            "served_model_name": MODEL,
+            "instance": "router-0",
+            "host": HOST,
+            "port": ports["router"],
+            "num_shards": self.options.num_shards,
+            "prefill_workers": [f"{HOST}:{ports['prefill_rpc']}"],
+            "decode_workers": [f"{HOST}:{ports['decode_rpc']}"],
+        }
+        self.router = self._start("router", {"cluster": self._shared, "process": process}, ports["router"])
+
+    def openai(self, **overrides):
+        """The official client, without retries of its own: a test wants to see the first answer."""
+        arguments = {"base_url": self.url + "/v1", "api_key": "none", "max_retries": 0, "timeout": 60} | overrides
+        return openai.OpenAI(**arguments)
+
+    def post(self, body, path="/v1/chat/completions", timeout=60):
+        """(status, headers, body text) of a raw POST; body is bytes or a JSON value."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                return response.status, response.headers, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read().decode()
+
+    def wait_at_rest(self, seconds=5):
+        """Until nothing of any request is left: pages, queue places, transfers."""
+        for process in self.processes:
+            if process.is_running():
+                wait_until(lambda: not process.held(), lambda: f"{process.role} at rest: {process.held()}", seconds)

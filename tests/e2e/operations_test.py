@@ -1,0 +1,51 @@
+"""What an operator sees: health, readiness, metrics, status pages, configuration errors."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.e2e.asking import plain
+from tests.e2e.cluster import binary, get
+
+ROLES = ["router", "prefill_worker", "decode_worker"]
+
+
+def process(cluster, role):
+    return {p.role: p for p in cluster.processes}[role]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_service_answers_its_operators(cluster, role):
+    admin = process(cluster, role).admin
+    assert get(admin + "/health")[0] == 200
+    assert get(admin + "/readyz")[0] == 200
+    assert role.split("_")[0] in get(admin + "/statusz")[1]
+    assert get(admin + "/nothing")[0] == 404
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_metrics_pass_promtools_check(cluster, role):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    _, text = get(process(cluster, role).admin + "/metrics")
+    assert "tandem_" in text
+    result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_public_port_of_the_router_and_every_binary_explain_their_configuration(role):
+    result = subprocess.run([binary(f"{role}/{role}"), "--help"], capture_output=True, text=True, timeout=20)
+    assert result.returncode == 0
+    assert "--config" in result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_an_unknown_key_stops_the_start_with_file_and_line(tmp_path, role):
+    path = tmp_path / "bad.yaml"
+    path.write_text("process:\n  no_such_key: 1\n")
+    result = subprocess.run([binary(f"{role}/{role}"), f"--config={path}"], capture_output=True, text=True, timeout=20)
+    assert result.returncode not in (0, -6, -11)
+    assert f"{path}:2" in result.stderr and "no_such_key" in result.stderr
