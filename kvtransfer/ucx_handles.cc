@@ -62,6 +62,7 @@ absl::Status FromUcx(ucs_status_t status, std::string_view what) {
     case UCS_ERR_REJECTED:
     case UCS_ERR_TIMED_OUT:
     case UCS_ERR_SHMEM_SEGMENT:
+    case UCS_ERR_NO_DEVICE:
       return absl::UnavailableError(message);
     default:
       return absl::InternalError(message);

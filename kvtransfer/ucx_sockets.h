@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "base/host_port.h"
 
@@ -19,6 +21,10 @@ struct SocketAddress {
 
 // The first address of the host. UNAVAILABLE for a name that does not resolve. Blocks as long as the resolver does.
 absl::StatusOr<SocketAddress> Resolve(const base::HostPort& where);
+
+// An address of this machine by which others reach it: the first of a device in `net_devices` ("all" or "eth0,eth1")
+// that is up, IPv4 before IPv6, loopback last. UNAVAILABLE where there is none.
+absl::StatusOr<std::string> RoutableHost(const std::string& net_devices);
 
 int PortOf(const sockaddr_storage& address);
 

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "kvtransfer/ucx_am_server.h"
 #include "kvtransfer/ucx_handles.h"
+#include "kvtransfer/ucx_sockets.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -130,7 +131,11 @@ class UcxSource::Engine final {
     ASSIGN_OR_RETURN(am_server_, UcxAmServer::Create(am_worker_.get(), options_.am_listen_host, options_.am_port, pool_,
                                                      options_.is_epoch_readable));
     LaneEnd end = EndOf(kUcxAmKind);
-    end.worker_address = base::HostPort{options_.am_advertised_host, am_server_->port()}.ToString();
+    std::string host = options_.am_advertised_host;
+    if (host.empty()) {
+      ASSIGN_OR_RETURN(host, RoutableHost(options_.net_devices));
+    }
+    end.worker_address = base::HostPort{host, am_server_->port()}.ToString();
     lane_ends_.push_back(std::move(end));
     return absl::OkStatus();
   }

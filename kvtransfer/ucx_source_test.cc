@@ -61,6 +61,35 @@ TEST(UcxSourceTest, RefusesAnAddressThatItCannotListenOn) {
   EXPECT_FALSE(UcxSource::Start({.pool_bytes = 0, .is_epoch_readable = IsRigEpochReadable}).ok());
 }
 
+TEST(UcxSourceTest, AdvertisesAnAddressOfTheDevicesItMayUse) {
+  const auto end_of = [](std::string host, std::string net_devices) {
+    const auto source = UcxSource::Start({.pool_bytes = kPoolBytes,
+                                          .offers_shm = false,
+                                          .am_advertised_host = std::move(host),
+                                          .net_devices = std::move(net_devices),
+                                          .is_epoch_readable = IsRigEpochReadable});
+    return source.ok() ? (*source)->lane_ends()[0].worker_address : source.status().ToString();
+  };
+  EXPECT_EQ(end_of("", "lo").rfind("127.0.0.1:", 0), 0u) << end_of("", "lo");
+  EXPECT_EQ(end_of("prefill-0.example", "all").rfind("prefill-0.example:", 0), 0u);
+  EXPECT_NE(end_of("", "no_such_device").find("UNAVAILABLE"), std::string::npos);
+}
+
+TEST(UcxSourceTest, IsReachedAtTheAddressItChose) {
+  const auto source =
+      UcxSource::Start({.pool_bytes = kPoolBytes, .offers_shm = false, .is_epoch_readable = IsRigEpochReadable});
+  ASSERT_TRUE(source.ok()) << source.status();
+  FillRandom((*source)->pool(), 1);
+  std::vector<std::byte> target(kPoolBytes);
+  const auto lane = OpenUcxAmLane((*source)->lane_ends()[0], target, kRigIncarnation);
+  ASSERT_TRUE(lane.ok()) << lane.status();
+  FetchResults results;
+  (*lane)->Fetch(1, {{0, 0, kPoolBytes}}, results.Expect());
+  const absl::Status status = results.Wait()[0];
+  ASSERT_TRUE(status.ok()) << (*source)->lane_ends()[0].worker_address << " " << status;
+  EXPECT_TRUE(std::equal(target.begin(), target.end(), (*source)->pool().begin()));
+}
+
 TEST(UcxSourceTest, LanesRefuseEndsThatAreNotTheirs) {
   std::vector<std::byte> target(1);
   EXPECT_EQ(OpenUcxShmLane({.kind = "ucx_am", .worker_address = "x", .remote_key = "y"}, target).status().code(),
