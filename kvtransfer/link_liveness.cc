@@ -7,7 +7,12 @@
 namespace tandem::kvtransfer {
 
 LinkLiveness::LinkLiveness(const LivenessOptions& options, absl::Duration now)
-    : options_(options), last_heard_(now), next_heartbeat_(now), last_step_(now) {}
+    : options_(options), last_look_(now), next_heartbeat_(now), last_step_(now) {}
+
+void LinkLiveness::Heard(absl::Duration now) {
+  silent_for_ = absl::ZeroDuration();
+  last_look_ = std::max(last_look_, now);
+}
 
 void LinkLiveness::HeardHeartbeat(absl::Duration now, const proto::PeerHeartbeat& heartbeat) {
   Heard(now);
@@ -16,10 +21,12 @@ void LinkLiveness::HeardHeartbeat(absl::Duration now, const proto::PeerHeartbeat
   peer_steps_ = heartbeat.engine_steps();
 }
 
-absl::Status LinkLiveness::Check(absl::Duration now) const {
-  if (now - last_heard_ >= options_.silence_max) {
-    return absl::UnavailableError(absl::StrCat("no sign of life for ", absl::FormatDuration(now - last_heard_),
-                                               ", at most ", absl::FormatDuration(options_.silence_max)));
+absl::Status LinkLiveness::Check(absl::Duration now) {
+  silent_for_ += std::clamp(now - last_look_, absl::ZeroDuration(), options_.look_max);
+  last_look_ = std::max(last_look_, now);
+  if (silent_for_ >= options_.silence_max) {
+    return absl::UnavailableError(absl::StrCat("no sign of life for ", absl::FormatDuration(silent_for_), ", at most ",
+                                               absl::FormatDuration(options_.silence_max)));
   }
   if (now - last_step_ >= options_.engine_stall_max && peer_work_age_ >= options_.engine_stall_max) {
     return absl::UnavailableError(absl::StrCat("its engine is stuck at step ", peer_steps_, " for ",
@@ -37,7 +44,9 @@ proto::PeerHeartbeat LinkLiveness::NextHeartbeat(absl::Duration now, const Engin
   return heartbeat;
 }
 
-absl::Duration LinkLiveness::NextDue() const { return std::min(next_heartbeat_, last_heard_ + options_.silence_max); }
+absl::Duration LinkLiveness::NextDue() const {
+  return std::min(next_heartbeat_, last_look_ + options_.silence_max - silent_for_);
+}
 
 absl::Duration Backoff::Next() {
   const absl::Duration wait = next_;

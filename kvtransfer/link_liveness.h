@@ -19,6 +19,10 @@ struct EngineVitals {
 struct LivenessOptions {
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration silence_max = absl::Milliseconds(750);
+  // Time between two looks beyond this is a stall of this side, and does not count as the peer's silence: a worker that
+  // was starved or stopped must not blame all of its peers when it wakes. Where it was gone for too long, they have
+  // closed its streams, which it hears at once.
+  absl::Duration look_max = absl::Milliseconds(200);
   // The peer's engine made no step for this long although its oldest work is older than this.
   absl::Duration engine_stall_max = absl::Seconds(30);
 };
@@ -28,10 +32,10 @@ class LinkLiveness final {
  public:
   LinkLiveness(const LivenessOptions& options, absl::Duration now);
 
-  void Heard(absl::Duration now) { last_heard_ = now; }
+  void Heard(absl::Duration now);
   void HeardHeartbeat(absl::Duration now, const proto::PeerHeartbeat& heartbeat);
-  // OK, or UNAVAILABLE with how long the peer has been silent or its engine stuck.
-  absl::Status Check(absl::Duration now) const;
+  // One look: OK, or UNAVAILABLE with how long the peer has been silent or its engine stuck.
+  absl::Status Check(absl::Duration now);
 
   bool IsHeartbeatDue(absl::Duration now) const { return now >= next_heartbeat_; }
   // The heartbeat to send now; the next is due an interval later.
@@ -41,7 +45,8 @@ class LinkLiveness final {
 
  private:
   LivenessOptions options_;
-  absl::Duration last_heard_;
+  absl::Duration last_look_;
+  absl::Duration silent_for_;  // since the last sign of life, while somebody looked
   absl::Duration next_heartbeat_;
   absl::Duration last_step_;  // when the peer's step counter last grew, or nothing waited
   uint64_t peer_steps_ = 0;

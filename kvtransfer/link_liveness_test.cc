@@ -14,18 +14,36 @@ proto::PeerHeartbeat Beat(uint64_t steps, absl::Duration oldest_work_age) {
   return heartbeat;
 }
 
+// Looks every 50 ms, as links do, from `begin` to `end`; the first suspicion.
+absl::Status LookUntil(LinkLiveness& liveness, absl::Duration begin, absl::Duration end) {
+  for (absl::Duration now = begin; now < end; now += absl::Milliseconds(50)) {
+    if (const absl::Status status = liveness.Check(now); !status.ok()) return status;
+  }
+  return liveness.Check(end);
+}
+
 TEST(LinkLivenessTest, SuspectsAfterExactlyTheSilenceThatIsAllowed) {
   LinkLiveness liveness({.silence_max = absl::Milliseconds(750)}, kStart);
-  EXPECT_TRUE(liveness.Check(kStart + absl::Milliseconds(749)).ok());
+  EXPECT_TRUE(LookUntil(liveness, kStart, kStart + absl::Milliseconds(749)).ok());
+  EXPECT_EQ(liveness.NextDue(), kStart);  // its heartbeat was never sent
   EXPECT_EQ(liveness.Check(kStart + absl::Milliseconds(750)),
             absl::UnavailableError("no sign of life for 750ms, at most 750ms"));
 }
 
 TEST(LinkLivenessTest, AnyMessageIsASignOfLife) {
   LinkLiveness liveness({.silence_max = absl::Milliseconds(750)}, kStart);
-  liveness.Heard(kStart + absl::Milliseconds(700));
-  EXPECT_TRUE(liveness.Check(kStart + absl::Milliseconds(1449)).ok());
-  EXPECT_FALSE(liveness.Check(kStart + absl::Milliseconds(1450)).ok());
+  EXPECT_TRUE(LookUntil(liveness, kStart, kStart + absl::Milliseconds(700)).ok());
+  liveness.Heard(kStart + absl::Milliseconds(720));
+  EXPECT_TRUE(LookUntil(liveness, kStart + absl::Milliseconds(720), kStart + absl::Milliseconds(1469)).ok());
+  EXPECT_FALSE(liveness.Check(kStart + absl::Milliseconds(1470)).ok());
+}
+
+TEST(LinkLivenessTest, AStallOfThisSideIsNotThePeersSilence) {
+  LinkLiveness liveness({.silence_max = absl::Milliseconds(750), .look_max = absl::Milliseconds(200)}, kStart);
+  const absl::Duration woken = kStart + absl::Seconds(10);  // stopped and resumed
+  EXPECT_TRUE(liveness.Check(woken).ok());
+  EXPECT_TRUE(LookUntil(liveness, woken, woken + absl::Milliseconds(549)).ok());
+  EXPECT_FALSE(liveness.Check(woken + absl::Milliseconds(550)).ok());
 }
 
 TEST(LinkLivenessTest, BeatsAtOnceAndThenAtEachInterval) {
