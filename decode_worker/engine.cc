@@ -318,6 +318,7 @@ void Engine::Step() {
   PumpTransfer();
   for (const uint64_t router : routers_.TakeLapsed(clock_.Now())) Forget(router, "its stream was lost");
   ExpireDeadlines();
+  ReportQuarantines();
   Admit();
   PumpTransfer();
   StepRunning();
@@ -327,6 +328,10 @@ void Engine::Step() {
 absl::Duration Engine::NextWake() const {
   if (has_work_) return clock_.Now();
   absl::Duration next = std::min(transfer_.NextTick(), routers_.NextLapse());
+  for (const auto& [peer, status] : peers_) {
+    // A quarantine ends some time; a second late is soon enough.
+    if (!status.is_usable() && transfer_.IsUp(peer)) next = std::min(next, clock_.Now() + absl::Seconds(1));
+  }
   for (const auto& [key, sequence] : sequences_) {
     if (!sequence->outcome.has_value()) next = std::min(next, sequence->deadline);
   }

@@ -146,6 +146,7 @@ class Engine final {
   void SendEnded(const Sequence& sequence);
   void SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message);
   void AnnouncePrefillPeers();
+  void ReportQuarantines();
   void ReportPeer(const proto::PeerStatus& status);
   void ReportPeerDown(const std::string& peer, const absl::Status& status);
 

@@ -160,6 +160,18 @@ void Engine::PeerUp(const std::string& peer, const kvtransfer::SourcePeer& sourc
   PumpTransfer();
 }
 
+// A peer whose lanes are all quarantined is up but not usable, for a while: the router must not choose it.
+void Engine::ReportQuarantines() {
+  for (auto& [peer, status] : peers_) {
+    if (!transfer_.IsUp(peer)) continue;
+    const bool is_usable = transfer_.IsUsable(peer);
+    if (is_usable == status.is_usable()) continue;
+    status.set_is_usable(is_usable);
+    status.set_detail(is_usable ? status.lane() : "every lane is quarantined for wrong sums");
+    ReportPeer(status);
+  }
+}
+
 void Engine::PeerDown(const std::string& peer, const absl::Status& status) {
   transfer_.PeerDown(peer, status);
   ReportPeerDown(peer, status);
@@ -176,12 +188,9 @@ void Engine::FetchDone(uint64_t fetch_id, const absl::Status& status) {
   PumpTransfer();
 }
 
-void Engine::Handle(kvtransfer::LaneQuarantined& output) {
+void Engine::Handle(kvtransfer::LaneQuarantined&) {
   ++counters_.lanes_quarantined;
-  const auto it = peers_.find(output.peer);
-  if (it == peers_.end()) return;
-  it->second.set_detail(absl::StrCat("lane quarantined: ", output.detail));
-  ReportPeer(it->second);
+  ReportQuarantines();
 }
 
 void Engine::Handle(kvtransfer::ResetPeer& output) {

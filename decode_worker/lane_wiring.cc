@@ -6,19 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 #include "kvtransfer/lane_end.h"
+#include "kvtransfer/lane_probe.h"
 #include "kvtransfer/ucx_am_lane.h"
 #include "kvtransfer/ucx_shm_lane.h"
 
 namespace tandem::decode {
 namespace {
-
-// A tenth of what the slowest fit machine gives: below it the lane is broken (an emulation, a wrong device), not slow.
-double SlowestFitRate(const std::string& kind) { return kind == kvtransfer::kUcxShmKind ? 200e6 : 10e6; }
-
-constexpr int kWarmUpTries = 3;  // the first one pays for connecting
 
 kvtransfer::LaneEnd FromProto(const proto::LaneEnd& end) {
   return {.kind = end.kind(),
@@ -35,36 +29,6 @@ absl::StatusOr<std::unique_ptr<kvtransfer::FetchLane>> Open(const proto::LaneEnd
     return kvtransfer::OpenUcxAmLane(FromProto(end), options.target, options.target_incarnation, options.net_devices);
   }
   return absl::UnimplementedError(absl::StrCat("lane kind \"", end.kind(), "\" is not known here"));
-}
-
-// Bytes per second of the best try.
-absl::StatusOr<double> WarmUp(kvtransfer::FetchLane& lane, uint64_t source_bytes, const LaneWiringOptions& options,
-                              const base::Clock& clock) {
-  const uint64_t num_bytes = std::min({options.warm_up_bytes, kvtransfer::kWarmUpBytesMax, source_bytes});
-  double best = 0;
-  for (int i = 0; i < kWarmUpTries; ++i) {
-    // Shared, because a fetch that came too late may still end after this function has.
-    struct Fetch {
-      absl::Notification is_done;
-      absl::Status status;
-    };
-    const auto fetch = std::make_shared<Fetch>();
-    const absl::Duration began = clock.Now();
-    lane.Fetch(kvtransfer::kWarmUpEpoch,
-               {{.source_offset = 0, .target_offset = options.warm_up_offset, .num_bytes = num_bytes}},
-               [fetch](absl::Status status) {
-                 fetch->status = std::move(status);
-                 fetch->is_done.Notify();
-               });
-    if (!fetch->is_done.WaitForNotificationWithTimeout(options.warm_up_timeout)) {
-      return absl::DeadlineExceededError(absl::StrCat("warm-up of ", num_bytes, " bytes took longer than ",
-                                                      absl::FormatDuration(options.warm_up_timeout)));
-    }
-    if (!fetch->status.ok()) return fetch->status;
-    const double seconds = std::max(absl::ToDoubleSeconds(clock.Now() - began), 1e-9);
-    best = std::max(best, static_cast<double>(num_bytes) / seconds);
-  }
-  return best;
 }
 
 const proto::LaneEnd* FindEnd(const proto::SourceRank& rank, const std::string& kind) {
@@ -100,17 +64,15 @@ WiredPeer WirePeer(const proto::HelloReply& reply, uint64_t session, const LaneW
         status = lane.status();
         break;
       }
-      const auto rate = WarmUp(**lane, end->pool_bytes(), options, clock);
+      const auto rate = kvtransfer::MeasureLane(
+          **lane,
+          {.target_offset = options.warm_up_offset,
+           .num_bytes = std::min({options.warm_up_bytes, kvtransfer::kWarmUpBytesMax, end->pool_bytes()}),
+           .limit = options.warm_up_timeout},
+          clock);
       of_ranks.push_back(*std::move(lane));
-      if (!rate.ok()) {
-        status = rate.status();
-        break;
-      }
-      if (*rate < SlowestFitRate(kind)) {
-        status = absl::UnavailableError(
-            absl::StrFormat("%.0f MB/s, at least %.0f MB/s are expected", *rate / 1e6, SlowestFitRate(kind) / 1e6));
-        break;
-      }
+      status = rate.ok() ? kvtransfer::CheckRate(kind, *rate) : rate.status();
+      if (!status.ok()) break;
       bytes_per_second = of_ranks.size() == 1 ? *rate : std::min(bytes_per_second, *rate);
     }
     if (!status.ok()) {

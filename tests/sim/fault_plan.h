@@ -14,6 +14,7 @@ struct FaultPlan {
   int num_prefills = 1;
   int num_decodes = 1;
   int num_requests = 0;
+  int num_bursts = 1;  // in which they arrive
   int prefill_pages = 0;
   int decode_pages = 0;
   int chunked_prefill_size = 0;

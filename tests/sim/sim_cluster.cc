@@ -12,7 +12,7 @@ namespace {
 constexpr absl::Duration kLoadTime = absl::Seconds(8);     // in which requests arrive
 constexpr absl::Duration kEndBound = absl::Seconds(60);    // after the last fault, for every request to end
 constexpr absl::Duration kRestBound = absl::Seconds(10);   // after that, for everything to be given back
-constexpr absl::Duration kServeBound = absl::Seconds(20);  // for a last request, when all is calm
+constexpr absl::Duration kServeBound = absl::Seconds(90);  // for a last request; a quarantine lasts a minute
 constexpr uint32_t kStopToken = 3;
 
 }  // namespace
@@ -125,8 +125,13 @@ void SimCluster::Submit(const std::shared_ptr<ClientRequest>& client) {
 }
 
 void SimCluster::PlanLoad() {
+  std::vector<absl::Duration> bursts;
+  for (int i = 0; i < plan_.num_bursts; ++i) {
+    bursts.push_back(events_.DrawDuration(absl::Milliseconds(500), kLoadTime));
+  }
   for (int i = 0; i < plan_.num_requests; ++i) {
-    const auto client = MakeRequest(events_.DrawDuration(absl::Milliseconds(500), kLoadTime));
+    const absl::Duration burst = bursts[events_.DrawInt(0, plan_.num_bursts - 1)];
+    const auto client = MakeRequest(burst + events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(600)));
     events_.After(client->submit_at, [this, client] { Submit(client); });
   }
 }
@@ -134,7 +139,12 @@ void SimCluster::PlanLoad() {
 void SimCluster::PlanFaults() {
   const auto strike = [&](int times, std::function<void()> fault) {
     for (int i = 0; i < times; ++i) {
-      events_.After(events_.DrawDuration(absl::Milliseconds(600), absl::Seconds(10)), fault);
+      // Most strike while there is something to hit.
+      const absl::Duration when = clients_.empty() || events_.Chance(0.2)
+                                      ? events_.DrawDuration(absl::Milliseconds(600), absl::Seconds(10))
+                                      : clients_[events_.DrawInt(0, plan_.num_requests - 1)]->submit_at +
+                                            events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(600));
+      events_.After(when, fault);
     }
   };
   const auto draw_down_time = [this] { return events_.DrawDuration(absl::Milliseconds(1), absl::Milliseconds(1500)); };
