@@ -32,7 +32,12 @@ void FaultLane::Fetch(uint64_t epoch, std::vector<ByteRun> runs, std::function<v
     is_refused = is_closed_;
     if (!is_refused) {
       const uint64_t index = next_index_++;
-      Held held = {epoch, index, spec_.FaultOf(index), std::move(runs), std::move(done), clock_.Now()};
+      Held held = {.epoch = epoch,
+                   .index = index,
+                   .fault = spec_.FaultOf(index),
+                   .runs = std::move(runs),
+                   .done = std::move(done),
+                   .due = clock_.Now()};
       ++counts_[held.fault];
       if (held.fault == Fault::kDrop) held.due = absl::InfiniteDuration();
       if (held.fault == Fault::kDelay || held.fault == Fault::kReorder) held.due += spec_.delay_time;
@@ -40,12 +45,12 @@ void FaultLane::Fetch(uint64_t epoch, std::vector<ByteRun> runs, std::function<v
       const bool starts_now = held.due <= clock_.Now() && stalled_until_ <= clock_.Now();
       held_.push_back(std::move(held));
       if (starts_now) {
-        starting = TakeDue();
+        starting = TakeDue(false);
         // What was held back to be overtaken has been overtaken now.
         for (Held& other : held_) {
           if (other.fault == Fault::kReorder && other.index < index) other.due = absl::ZeroDuration();
         }
-        for (Held& other : TakeDue()) starting.push_back(std::move(other));
+        for (Held& other : TakeDue(false)) starting.push_back(std::move(other));
       }
     }
   }
@@ -59,7 +64,7 @@ void FaultLane::Cancel(uint64_t epoch) {
     // A dropped or waiting fetch ends from the timer's thread: `done` never runs within Cancel.
     for (Held& held : held_) {
       if (held.epoch != epoch) continue;
-      held.fault = Fault::kDrop;
+      held.is_cancelled = true;
       held.due = absl::ZeroDuration();
     }
   }
@@ -89,11 +94,11 @@ void FaultLane::RunTimer() {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &FaultLane::IsTimerNeeded));
       is_last = is_closed_;
-      due = is_last ? std::exchange(held_, {}) : TakeDue();
+      due = is_last ? std::exchange(held_, {}) : TakeDue(true);
       if (due.empty() && !is_last) mutex_.AwaitWithTimeout(absl::Condition(&is_closed_), kTimerPeriod);
     }
     for (Held& held : due) {
-      if (is_last || held.fault == Fault::kDrop) {
+      if (is_last || held.is_cancelled) {
         held.done(absl::CancelledError(absl::StrCat("epoch ", held.epoch, " is cancelled")));
       } else {
         Start(std::move(held));
@@ -108,12 +113,12 @@ bool FaultLane::IsTimerNeeded() const {
          std::any_of(held_.begin(), held_.end(), [](const Held& held) { return held.due != absl::InfiniteDuration(); });
 }
 
-// Cancelled fetches go first and in spite of a stall.
-std::vector<FaultLane::Held> FaultLane::TakeDue() {
+// Cancelled fetches end in spite of a stall.
+std::vector<FaultLane::Held> FaultLane::TakeDue(bool with_cancelled) {
   const absl::Duration now = clock_.Now();
   const bool is_stalled = now < stalled_until_;
   const auto is_waiting = [&](const Held& held) {
-    return held.due > now || (is_stalled && held.fault != Fault::kDrop);
+    return held.is_cancelled ? !with_cancelled : is_stalled || held.due > now;
   };
   const auto due_begin = std::stable_partition(held_.begin(), held_.end(), is_waiting);
   std::vector<Held> due(std::make_move_iterator(due_begin), std::make_move_iterator(held_.end()));

@@ -45,6 +45,7 @@ class FaultLane final : public FetchLane {
     uint64_t epoch = 0;
     uint64_t index = 0;
     Fault fault = Fault::kNone;
+    bool is_cancelled = false;
     std::vector<ByteRun> runs;
     std::function<void(absl::Status)> done;
     absl::Duration due;  // point of the clock; InfiniteDuration: never
@@ -52,7 +53,8 @@ class FaultLane final : public FetchLane {
 
   void RunTimer();
   void Start(Held held);
-  std::vector<Held> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Without cancelled ones: those that may start. With: also those whose end is due.
+  std::vector<Held> TakeDue(bool with_cancelled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FlipOneBit(const std::vector<ByteRun>& runs, uint64_t index);
   bool IsTimerNeeded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

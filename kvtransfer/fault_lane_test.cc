@@ -118,6 +118,19 @@ TEST_F(FaultLaneTest, CancelsWhatItDelays) {
   EXPECT_EQ(inner_->num_fetches(), 0u);
 }
 
+TEST_F(FaultLaneTest, NeverStartsWhatWasCancelled) {
+  Open("delay=0.5,drop=0.5,delay_time=1h,at=1:none");
+  for (int round = 0; round < 200; ++round) {
+    Fetch(1);
+    lane_->Cancel(1);
+    Fetch(2);
+    lane_->Cancel(2);
+  }
+  const std::vector<absl::Status> statuses = results_.Wait();
+  for (size_t i = 0; i < statuses.size(); ++i) EXPECT_EQ(absl::IsCancelled(statuses[i]), i != 1) << i;
+  EXPECT_EQ(inner_->WaitForEpochs(1), (std::vector<uint64_t>{2}));
+}
+
 TEST_F(FaultLaneTest, ReordersWithTheNextFetch) {
   Open("at=0:reorder,delay_time=1h");
   Fetch(1);

@@ -345,13 +345,20 @@ TEST_F(UcxSourceProtocolTest, ReadsNothingOutsideItsPool) {
   EXPECT_EQ(target_->Ask(kRigIncarnation, 1, {{0, kAmPieceBytesMax}}), absl::StatusCode::kOk);
 }
 
-TEST_F(UcxSourceProtocolTest, StandsMalformedRequests) {
-  target_->Raw("", "");
-  target_->Raw("short", std::string(100, 'x'));
-  target_->Raw(Bytes(AmRequest{kRigIncarnation, 1, 1, 2}), std::string(sizeof(AmRun), 'x'));
-  target_->Raw(Bytes(AmRequest{kRigIncarnation, 1, 1, 0}), "");
-  target_->Raw(Bytes(AmRequest{kRigIncarnation, 1, 1, uint64_t{1} << 60}), "");
-  EXPECT_EQ(target_->Ask(kRigIncarnation, 1, {{0, 10}}), absl::StatusCode::kOk);
+TEST_F(UcxSourceProtocolTest, DropsWhoMakesNoSenseAndServesOthers) {
+  const std::vector<std::pair<std::string, std::string>> malformed = {
+      {"", ""},
+      {"short", std::string(100, 'x')},
+      {Bytes(AmRequest{kRigIncarnation, 1, 1, 2}), std::string(sizeof(AmRun), 'x')},
+      {Bytes(AmRequest{kRigIncarnation, 1, 1, 0}), ""},
+      {Bytes(AmRequest{kRigIncarnation, 1, 1, uint64_t{1} << 60}), ""},
+      {Bytes(AmRequest{kRigIncarnation, 1, 1, 257}), std::string(257 * sizeof(AmRun), 'x')}};
+  for (const auto& [header, payload] : malformed) {
+    BareTarget liar(source_->lane_ends()[0]);
+    liar.Raw(header, payload);
+    EXPECT_TRUE(liar.WaitForError()) << header.size() << " " << payload.size();
+    EXPECT_EQ(target_->Ask(kRigIncarnation, 1, {{0, 10}}), absl::StatusCode::kOk);
+  }
 }
 
 TEST_F(UcxSourceProtocolTest, DropsWhoAsksForMoreThanTheWindowAndServesOthers) {

@@ -70,12 +70,11 @@ ucs_status_t UcxAmServer::OnRequest(void* self, const void* header, size_t heade
   Request request = {param->reply_ep, {}, {}};
   if (header_bytes == sizeof(request.header)) std::memcpy(&request.header, header, sizeof(request.header));
   const uint64_t num_runs = request.header.num_runs;
-  if (num_runs == 0 || num_runs > kAmPieceRunsMax || num_bytes != num_runs * sizeof(AmRun) || !IsEager(param)) {
-    LOG_WARNING("ucx_am request refused", {"header_bytes", header_bytes}, {"bytes", num_bytes}, {"runs", num_runs});
-    return UCS_OK;
+  // A request without runs stands for one that makes no sense.
+  if (IsEager(param) && num_runs <= kAmPieceRunsMax && num_bytes == num_runs * sizeof(AmRun)) {
+    request.runs.resize(num_runs);
+    std::memcpy(request.runs.data(), data, num_bytes);
   }
-  request.runs.resize(num_runs);
-  std::memcpy(request.runs.data(), data, num_bytes);
   static_cast<UcxAmServer*>(self)->requests_.push_back(std::move(request));
   return UCS_OK;
 }
@@ -111,8 +110,10 @@ void UcxAmServer::Answer(const Request& request) {
   if (found == connections_.end()) return;  // has failed since
   const std::shared_ptr<Connection>& connection = found->second;
   if (connection->has_failed) return;
-  if (connection->num_replies >= kAmWindowPieces) {
-    LOG_WARNING("ucx_am connection asks for too much", {"limit", kAmWindowPieces});
+  if (request.runs.empty() || connection->num_replies >= kAmWindowPieces) {
+    LOG_WARNING("ucx_am connection closed: its requests make no sense or are too many",
+                {"runs", request.header.num_runs}, {"unanswered", connection->num_replies},
+                {"unanswered_max", kAmWindowPieces});
     connection->has_failed = true;
     return;
   }

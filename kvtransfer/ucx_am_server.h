@@ -3,8 +3,8 @@
 // Connections are made through a listener: where UCX 1.13.1 connects by worker addresses over TCP, a peer that dies
 // while connecting aborts this process (an assertion on a wireup reply that cannot be sent).
 // Lives on the source's thread alone: UCX calls its handlers from within ucp_worker_progress, they only write down what
-// came, and Serve() acts on it. Memory is bounded by kAmWindowPieces replies per connection; one that asks for more is
-// closed. Whether an epoch may be read is asked for every request, that is every piece.
+// came, and Serve() acts on it. Memory is bounded by kAmWindowPieces replies per connection; one that asks for more, or
+// for what makes no sense, is closed. Whether an epoch may be read is asked for every request, that is every piece.
 // Bytes are read at any time until the reply has left; a page that is freed meanwhile gives a reply that decode, which
 // has let go of the epoch, drops, or whose sum is wrong.
 // Tested by lane_conformance_test.cc.
