@@ -16,6 +16,7 @@ class RecordingExchange final : public Exchange {
  public:
   const HttpRequest& request() const override { return request_; }
   std::string TakeBody() override { return ""; }
+  void BodyDone() override {}
   void SetObserver(std::function<void(ExchangeEvent)>) override {}
   void Respond(HttpResponse answer) override {
     ++num_ends;

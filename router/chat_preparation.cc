@@ -16,8 +16,8 @@ namespace {
 
 absl::Status CheckModel(const ChatRequest& request, const ChatContext& context) {
   if (request.model == context.served_model_name) return absl::OkStatus();
-  return WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model \"", request.model,
-                                                      "\"; this server has \"", context.served_model_name, "\"")),
+  return WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(request.model),
+                                                      "; this server has ", Quoted(context.served_model_name))),
                      "model", "model_not_found");
 }
 

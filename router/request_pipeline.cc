@@ -243,6 +243,7 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
 
   // Parse, encode the chat, tokenise, plan the sampling.
   absl::StatusOr<PreparedChat> prepared = co_await Prepare();
+  exchange_->BodyDone();
   parts_.metrics->preparation_time.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   if (!prepared.ok()) co_return Refuse(prepared.status());
   if (inbox_.has_client_left()) co_return Refuse(absl::CancelledError("client left"));

@@ -26,8 +26,8 @@ HttpResponse Text(int status, std::string body, const char* content_type = kPlai
 }
 
 HttpResponse MethodNotAllowed(const HttpRequest& request, const char* allowed) {
-  HttpResponse response =
-      ErrorResponse(absl::UnimplementedError(absl::StrCat(request.path, " takes ", allowed, ", got ", request.method)));
+  HttpResponse response = ErrorResponse(
+      absl::UnimplementedError(absl::StrCat(request.path, " takes ", allowed, ", got ", Quoted(request.method))));
   response.headers.emplace_back("Allow", allowed);
   return response;
 }
@@ -48,7 +48,7 @@ void Routes::Handle(std::shared_ptr<Exchange> exchange) {
                         request.path == "/metrics" || request.path == "/statusz";
   if (!is_known) {
     return exchange->Respond(ErrorResponse(
-        WithDetails(absl::NotFoundError(absl::StrCat("there is no ", request.path)), "", "unknown_path")));
+        WithDetails(absl::NotFoundError(absl::StrCat("there is no ", Quoted(request.path))), "", "unknown_path")));
   }
   if (request.method != "GET" && request.method != "HEAD") {
     return exchange->Respond(MethodNotAllowed(request, "GET"));
@@ -68,7 +68,7 @@ HttpResponse Routes::Models(const std::string& path) const {
   }
   const std::string id = path.substr(sizeof(kModelsPath));  // behind the slash; served names may contain slashes
   if (id != model_card_.id) {
-    return ErrorResponse(WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model \"", id, "\"")),
+    return ErrorResponse(WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(id))),
                                      "model", "model_not_found"));
   }
   response.body = ModelBody(model_card_);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -30,7 +31,8 @@ namespace http = boost::beast::http;
 using RequestParser = http::request_parser<http::string_body>;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kReadBytes = 4 * 1024;
+constexpr size_t kWatchBytes = 1024;         // as a rule nothing comes while a request is answered
 constexpr int kWriteUserTimeoutMs = 30'000;  // an unacknowledged peer is gone, whatever its window says
 
 void CheckNoException(std::exception_ptr exception) {
@@ -57,6 +59,7 @@ class ConnectionExchange final : public Exchange {
 
   const HttpRequest& request() const override { return state_->request; }
   std::string TakeBody() override { return std::exchange(state_->request.body, {}); }
+  void BodyDone() override { state_->body_share.Release(); }
   void SetObserver(std::function<void(ExchangeEvent)> observer) override { state_->observer = std::move(observer); }
   void Respond(HttpResponse response) override {
     state_->answer.Respond(std::move(response));
@@ -108,7 +111,11 @@ std::optional<std::pair<int, std::string>> RefusalOf(const boost::system::error_
 void FillRequest(RequestParser& parser, HttpRequest* request) {
   auto& message = parser.get();
   request->method = std::string(message.method_string());
-  const std::string target(message.target());
+  std::string target(message.target());
+  if (absl::StartsWith(target, "http://")) {  // absolute form, as clients of a proxy send it
+    const size_t path_begin = target.find('/', sizeof("http://") - 1);
+    target = path_begin == std::string::npos ? "/" : target.substr(path_begin);
+  }
   const size_t question = target.find('?');
   request->path = target.substr(0, question);
   if (question != std::string::npos) request->query = target.substr(question + 1);
@@ -174,7 +181,7 @@ asio::awaitable<void> Connection::Serve() {
 }
 
 asio::awaitable<void> Connection::Refuse() {
-  state_ = std::make_shared<ExchangeState>(AnswerBuffer::Terms{.keep_alive = false});
+  state_ = std::make_shared<ExchangeState>(AnswerBuffer::Terms{.keep_alive = false}, group_);
   RefuseRequest(503, absl::StrCat("too many connections: the limit is ", group_->limits.connections_max));
   std::string wire;
   state_->answer.Take(&wire);
@@ -216,7 +223,7 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
   terms.is_http_1_0 = parser.is_header_done() && parser.get().version() < 11;
   terms.is_head = parser.is_header_done() && parser.get().method() == http::verb::head;
   terms.keep_alive = parser.is_header_done() && parser.get().keep_alive();
-  state_ = std::make_shared<ExchangeState>(terms);
+  state_ = std::make_shared<ExchangeState>(terms, group_);
   state_->connection = weak_from_this();
   if (timed_out_) {
     co_return RefuseRequest(
@@ -242,6 +249,13 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
     }
   }
 
+  const auto refuse_body = [this] {
+    return RefuseRequest(
+        503, absl::StrCat("too many bytes of request bodies at once: the limit is ", group_->limits.bodies_bytes_max));
+  };
+  if (parser.content_length().has_value() && !state_->body_share.GrowTo(*parser.content_length())) {
+    co_return refuse_body();
+  }
   const absl::Duration body_deadline = base::RealClock().Now() + limits.body_time_max;
   while (!parser.is_done()) {
     ArmTimer(std::min(body_deadline - base::RealClock().Now(), limits.body_stall_max));
@@ -252,7 +266,9 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
       const auto refusal = RefusalOf(error, limits);
       co_return refusal.has_value() ? RefuseRequest(refusal->first, refusal->second) : ReadEnd::kClosed;
     }
+    if (!state_->body_share.GrowTo(parser.get().body().size())) co_return refuse_body();
   }
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
   FillRequest(parser, &state_->request);
   if (group_->is_draining) state_->answer.CloseAfterwards();
   co_return ReadEnd::kRequest;
@@ -309,7 +325,7 @@ asio::awaitable<void> Connection::Watch(std::shared_ptr<ExchangeState> state) {
       if (error) break;
       continue;
     }
-    auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    auto [error, size] = co_await socket_.async_read_some(buffer_.prepare(kWatchBytes), kAwait);
     if (!error) {
       buffer_.commit(size);
     } else if (error == asio::error::eof) {

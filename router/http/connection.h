@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/ip/tcp.hpp"
@@ -24,13 +25,38 @@ struct ConnectionGroup {
   HttpLimits limits;
   HttpHandler* handler = nullptr;
   bool is_draining = false;
+  size_t num_body_bytes = 0;  // of all BodyShares
   std::unordered_set<Connection*> connections;
+};
+
+// What one body takes of HttpLimits::bodies_bytes_max.
+class BodyShare final {
+ public:
+  explicit BodyShare(std::shared_ptr<ConnectionGroup> group) : group_(std::move(group)) {}
+  ~BodyShare() { Release(); }
+  BodyShare(const BodyShare&) = delete;
+  BodyShare& operator=(const BodyShare&) = delete;
+
+  // False where there is no room for num_bytes in all; the share is then unchanged.
+  bool GrowTo(size_t num_bytes) {
+    if (num_bytes <= num_bytes_) return true;
+    if (group_->num_body_bytes + (num_bytes - num_bytes_) > group_->limits.bodies_bytes_max) return false;
+    group_->num_body_bytes += num_bytes - num_bytes_;
+    num_bytes_ = num_bytes;
+    return true;
+  }
+  void Release() { group_->num_body_bytes -= std::exchange(num_bytes_, 0); }
+
+ private:
+  const std::shared_ptr<ConnectionGroup> group_;
+  size_t num_bytes_ = 0;
 };
 
 // One exchange's state, shared by the connection and the handler's Exchange.
 struct ExchangeState {
   HttpRequest request;
   AnswerBuffer answer;
+  BodyShare body_share;
   std::string probe;
   std::function<void(ExchangeEvent)> observer;
   std::weak_ptr<Connection> connection;
@@ -39,7 +65,8 @@ struct ExchangeState {
   bool is_abandoned = false;  // dropped by the handler inside a stream
   bool wants_drained = false;
 
-  explicit ExchangeState(const AnswerBuffer::Terms& terms) : answer(terms) {}
+  ExchangeState(const AnswerBuffer::Terms& terms, std::shared_ptr<ConnectionGroup> group)
+      : answer(terms), body_share(std::move(group)) {}
 };
 
 class Connection final : public std::enable_shared_from_this<Connection> {

@@ -25,8 +25,10 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
   virtual const HttpRequest& request() const = 0;
-  // Takes the body out of request(), so that it does not live as long as the answer.
+  // Takes the body out of request(), so that it does not live as long as the answer. It counts against the server's
+  // bound on bodies until BodyDone() or the end of the exchange.
   virtual std::string TakeBody() = 0;
+  virtual void BodyDone() = 0;
   // Called on the shard's thread, never from inside a call of this class.
   virtual void SetObserver(std::function<void(ExchangeEvent)> observer) = 0;
 

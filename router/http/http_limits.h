@@ -9,6 +9,7 @@ namespace tandem::router {
 
 struct HttpLimits {
   size_t body_bytes_max = size_t{64} << 20;
+  size_t bodies_bytes_max = size_t{1} << 30;  // of all connections, read or not yet prepared; further ones get 503
   size_t header_bytes_max = size_t{32} << 10;
   size_t pipelined_bytes_max = size_t{16} << 10;       // read ahead while a request is being answered
   int connections_max = 16384;                         // a shard; further ones are told 503 and closed

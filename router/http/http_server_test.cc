@@ -125,6 +125,13 @@ TEST_F(HttpServerTest, AnswersAndKeepsTheConnection) {
   }
 }
 
+TEST_F(HttpServerTest, TargetMayBeInAbsoluteForm) {
+  Start();
+  RawClient client(port());
+  ASSERT_TRUE(client.Send("GET http://x:80/a?b=c HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(client.ReadResponse().body, "GET /a b=c ");
+}
+
 TEST_F(HttpServerTest, EveryByteMayComeAlone) {
   Start();
   RawClient client(port());
@@ -172,6 +179,23 @@ TEST_F(HttpServerTest, BodyAtTheLimitIsTakenAndOneByteMoreIsNot) {
   EXPECT_TRUE(absl::StrContains(refused.body, "limit of 1048576 bytes")) << refused.body;
   EXPECT_TRUE(absl::StrContains(refused.head, "Connection: close"));
   EXPECT_EQ(client.ReadToClose(), "") << "closed cleanly, after the answer was read";
+}
+
+TEST_F(HttpServerTest, BodiesOfAllConnectionsShareOneBound) {
+  HttpLimits limits;
+  limits.bodies_bytes_max = 3000;
+  Start(limits);
+  RawClient first(port());
+  ASSERT_TRUE(first.Send("POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n"));
+  EXPECT_EQ(first.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  RawClient second(port());
+  second.Send(Post("/size", std::string(2000, 'x')));
+  EXPECT_EQ(second.ReadResponse().status, 503);
+  ASSERT_TRUE(first.Send(std::string(2000, 'x')));
+  EXPECT_EQ(first.ReadResponse().body, "2000");
+  RawClient third(port());
+  third.Send(Post("/size", std::string(2000, 'x')));
+  EXPECT_EQ(third.ReadResponse().body, "2000") << "the share is back";
 }
 
 TEST_F(HttpServerTest, ChunkedBodyOverTheLimitIsRefusedToo) {

@@ -60,6 +60,14 @@ std::optional<std::string> Payload(const absl::Status& status, const char* name)
 
 }  // namespace
 
+std::string Quoted(absl::string_view text) {
+  constexpr size_t kShownMax = 64;
+  if (text.size() <= kShownMax) return absl::StrCat("\"", text, "\"");
+  size_t size = kShownMax;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;  // not inside a character
+  return absl::StrCat("\"", text.substr(0, size), "\"...");
+}
+
 absl::Status FieldError(const std::string& param, const std::string& what) {
   return WithDetails(absl::InvalidArgumentError(absl::StrCat(param, ": ", what)), param, "");
 }

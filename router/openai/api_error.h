@@ -7,8 +7,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem::router {
+
+// A client's text as it may stand in a message: in quotes, cut after 64 bytes at a character's border.
+std::string Quoted(absl::string_view text);
 
 // 400 that names the field: message = "<param>: <what>".
 absl::Status FieldError(const std::string& param, const std::string& what);

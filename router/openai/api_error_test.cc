@@ -42,6 +42,13 @@ TEST(ApiErrorTest, CodeOfTheStatusGoesBeforeTheOneOfItsClass) {
   EXPECT_EQ(ErrorOf(absl::UnavailableError("no usable pair")).at("code"), "service_unavailable");
 }
 
+TEST(ApiErrorTest, LongTextsOfClientsAreCutBetweenCharacters) {
+  EXPECT_EQ(Quoted("short"), "\"short\"");
+  EXPECT_EQ(Quoted(std::string(64, 'x')), "\"" + std::string(64, 'x') + "\"");
+  EXPECT_EQ(Quoted(std::string(65, 'x')), "\"" + std::string(64, 'x') + "\"...");
+  EXPECT_EQ(Quoted(std::string(63, 'x') + "\U0001F642"), "\"" + std::string(63, 'x') + "\"...");
+}
+
 TEST(ApiErrorTest, MessagesWithQuotesAndLineFeedsStayOneLineOfJson) {
   const std::string body = ErrorBody(absl::InternalError("a \"quoted\"\nmessage"));
   EXPECT_EQ(body.find('\n'), std::string::npos);

@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ParseTextPart(const json::value& value, const std::s
   const json::object& part = value.get_object();
   ASSIGN_OR_RETURN(std::string type, RequiredString(part, "type", path + ".type"));
   if (type != "text") {
-    return FieldError(path + ".type", absl::StrCat("only \"text\" is supported, got \"", type, "\""));
+    return FieldError(path + ".type", absl::StrCat("only \"text\" is supported, got ", Quoted(type)));
   }
   return RequiredString(part, "text", path + ".text");
 }
@@ -65,7 +65,7 @@ absl::StatusOr<ChatToolCall> ParseToolCall(const json::value& value, const std::
   call.id = std::move(id).value_or("");
   ASSIGN_OR_RETURN(std::optional<std::string> type, OptionalString(object, "type", path + ".type"));
   if (type.value_or("function") != "function") {
-    return FieldError(path + ".type", absl::StrCat("only \"function\" is supported, got \"", *type, "\""));
+    return FieldError(path + ".type", absl::StrCat("only \"function\" is supported, got ", Quoted(*type)));
   }
   ASSIGN_OR_RETURN(const json::object* function, OptionalObject(object, "function", path + ".function"));
   if (function == nullptr) return FieldError(path + ".function", "is required");
@@ -96,7 +96,7 @@ absl::StatusOr<ChatMessage> ParseMessage(const json::value& value, const std::st
   const std::optional<ChatRole> role = RoleOf(role_name);
   if (!role.has_value()) {
     return FieldError(path + ".role",
-                      absl::StrCat("must be system, developer, user, assistant or tool, got \"", role_name, "\""));
+                      absl::StrCat("must be system, developer, user, assistant or tool, got ", Quoted(role_name)));
   }
   ChatMessage message;
   message.role = *role;

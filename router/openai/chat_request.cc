@@ -1,6 +1,7 @@
 #include "router/openai/chat_request.h"
 
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,24 +20,45 @@ namespace json = boost::json;
 constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 constexpr double kGreedyTemperature = 1e-6;  // below it the logits' quotient overflows: argmax is what was meant
 
-absl::StatusOr<json::object> ParseObject(absl::string_view body) {
+// Memory for the tree of one body; throws, as Boost.JSON wants it, where the body asks for more than its share.
+class BoundedMemory final : public json::memory_resource {
+ public:
+  explicit BoundedMemory(size_t bytes_max) : bytes_left_(bytes_max) {}
+
+ private:
+  void* do_allocate(size_t size, size_t alignment) override {
+    if (size > bytes_left_) throw std::bad_alloc();
+    bytes_left_ -= size;
+    return ::operator new(size, std::align_val_t(alignment));
+  }
+  void do_deallocate(void* memory, size_t size, size_t alignment) override {
+    bytes_left_ += size;
+    ::operator delete(memory, std::align_val_t(alignment));
+  }
+  bool do_is_equal(const json::memory_resource& other) const noexcept override { return this == &other; }
+
+  size_t bytes_left_;
+};
+
+// memory outlives the result.
+absl::StatusOr<json::value> ParseTree(absl::string_view body, json::memory_resource* memory) {
   json::parse_options options;
   options.max_depth = kJsonDepthMax;
-  json::stream_parser parser({}, options);
+  size_t consumed = 0;
   json::error_code error;
-  size_t consumed = parser.write_some(body.data(), body.size(), error);
-  if (!error && consumed == body.size()) parser.finish(error);
-  if (!error && consumed < body.size()) error = json::error::extra_data;
-  if (error) {
-    return WithDetails(absl::InvalidArgumentError(absl::StrCat("body: invalid JSON near byte ", consumed, " of ",
-                                                               body.size(), ": ", error.message())),
-                       "", "invalid_json");
+  try {
+    json::stream_parser parser(memory, options);
+    parser.reset(memory);
+    consumed = parser.write_some(body.data(), body.size(), error);
+    if (!error && consumed == body.size()) parser.finish(error);
+    if (!error && consumed < body.size()) error = json::error::extra_data;
+    if (!error) return parser.release();
+  } catch (const std::exception&) {  // bad_alloc, or length_error of a string
+    return WithDetails(absl::InvalidArgumentError("body: has too many values for its size"), "", "invalid_json");
   }
-  json::value root = parser.release();
-  if (!root.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("body: must be a JSON object, got ", KindName(root)));
-  }
-  return std::move(root.get_object());
+  return WithDetails(absl::InvalidArgumentError(absl::StrCat("body: invalid JSON near byte ", consumed, " of ",
+                                                             body.size(), ": ", error.message())),
+                     "", "invalid_json");
 }
 
 // OpenAI's seed is an integer of any sign; its bits are the seed.
@@ -97,6 +119,13 @@ absl::Status ParseStop(const json::object& request, ChatRequest* parsed) {
   return absl::OkStatus();
 }
 
+absl::Status CheckStopSize(const ChatRequest& parsed) {
+  size_t num_bytes = 0;
+  for (const std::string& stop : parsed.stop) num_bytes += stop.size();
+  if (num_bytes <= kStopBytesMax) return absl::OkStatus();
+  return FieldError("stop", absl::StrCat("must have at most ", kStopBytesMax, " bytes in all, got ", num_bytes));
+}
+
 absl::Status ParseStopTokenIds(const json::object& request, ChatRequest* parsed) {
   const json::value* value = FindMember(request, "stop_token_ids");
   if (value == nullptr) return absl::OkStatus();
@@ -152,7 +181,7 @@ absl::StatusOr<std::optional<bool>> ThinkingOfReasoningEffort(const json::object
     if (*effort == level) return true;
   }
   return FieldError("reasoning_effort",
-                    absl::StrCat("must be none, minimal, low, medium, high, xhigh or max, got \"", *effort, "\""));
+                    absl::StrCat("must be none, minimal, low, medium, high, xhigh or max, got ", Quoted(*effort)));
 }
 
 // The more explicit spelling wins; all are checked.
@@ -185,7 +214,12 @@ absl::Status ParseStreaming(const json::object& request, ChatRequest* parsed) {
 }  // namespace
 
 absl::StatusOr<ChatRequest> ParseChatRequest(absl::string_view body) {
-  ASSIGN_OR_RETURN(json::object request, ParseObject(body));
+  BoundedMemory memory(kJsonTreeBytesMin + kJsonTreeBytesPerByte * body.size());
+  ASSIGN_OR_RETURN(const json::value root, ParseTree(body, &memory));
+  if (!root.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("body: must be a JSON object, got ", KindName(root)));
+  }
+  const json::object& request = root.get_object();
   ChatRequest parsed;
   ASSIGN_OR_RETURN(std::optional<std::string> model, OptionalString(request, "model", "model"));
   if (!model.has_value()) return FieldError("model", "is required");
@@ -195,6 +229,7 @@ absl::StatusOr<ChatRequest> ParseChatRequest(absl::string_view body) {
   RETURN_IF_ERROR(ParseSampling(request, &parsed));
   RETURN_IF_ERROR(ParseMaxTokens(request, &parsed));
   RETURN_IF_ERROR(ParseStop(request, &parsed));
+  RETURN_IF_ERROR(CheckStopSize(parsed));
   RETURN_IF_ERROR(ParseStopTokenIds(request, &parsed));
   ASSIGN_OR_RETURN(std::optional<bool> ignores_eos, OptionalBool(request, "ignore_eos", "ignore_eos"));
   parsed.ignores_eos = ignores_eos.value_or(false);

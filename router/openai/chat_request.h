@@ -35,12 +35,16 @@ struct ChatRequest {
 };
 
 inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopBytesMax = 16 * 1024;  // of all stop strings together
 inline constexpr size_t kStopTokenIdsMax = 64;
 inline constexpr size_t kMessagesMax = 65536;
 inline constexpr size_t kJsonDepthMax = 64;
+// A body of nothing but small values would take some 20 times its size as a tree; text takes about twice.
+inline constexpr size_t kJsonTreeBytesMin = size_t{32} << 20;
+inline constexpr size_t kJsonTreeBytesPerByte = 4;
 
 // INVALID_ARGUMENT as an OpenAI error that names the field: malformed JSON (with the byte offset), invalid UTF-8, lone
-// surrogates, nesting beyond kJsonDepthMax, wrong types, bad ranges, unsupported fields.
+// surrogates, nesting beyond kJsonDepthMax, too many values, wrong types, bad ranges, unsupported fields.
 absl::StatusOr<ChatRequest> ParseChatRequest(absl::string_view body);
 
 }  // namespace tandem::router

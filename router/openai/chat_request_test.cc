@@ -208,6 +208,7 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("stop":{})"), "stop", "must be a string or an array"},
       {Body(R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"), "stop",
        "at most 16 strings, got 17"},
+      {Body("\"stop\":\"" + std::string(kStopBytesMax + 1, 'x') + "\""), "stop", "at most 16384 bytes in all"},
       {Body(R"("stop_token_ids":[-1])"), "stop_token_ids[0]", "must be a token id"},
       {Body(R"("stream":"yes")"), "stream", "must be a boolean"},
       {Body(R"("stream_options":{"include_usage":true})"), "stream_options", "only where stream is true"},
@@ -246,6 +247,17 @@ TEST(ChatRequestTest, NestingIsBounded) {
   Parsed(nested(kJsonDepthMax - 1));  // the request's own braces are the first level
   EXPECT_FALSE(ParseChatRequest(nested(kJsonDepthMax)).ok());
   EXPECT_FALSE(ParseChatRequest(nested(1 << 20)).ok()) << "and cheap to refuse";
+}
+
+TEST(ChatRequestTest, TreeThatOutgrowsItsBodyIsRefused) {
+  std::string values;
+  for (int i = 0; i < 4'000'000; ++i) values += "{},";
+  const absl::Status status = ParseChatRequest(Body("\"x\":[" + values + "{}]")).status();
+  EXPECT_EQ(status.message(), "body: has too many values for its size");
+  const std::string text(8 << 20, 'x');
+  EXPECT_EQ(Parsed(R"({"model":"m","messages":[{"role":"user","content":")" + text + R"("}]})").messages[0].content,
+            text)
+      << "a long text is no such tree";
 }
 
 TEST(ChatRequestTest, EveryPrefixOfARequestIsRefused) {

@@ -1,0 +1,100 @@
+// Bodies that nobody meant: mutations of real ones. Whatever comes in, the parser ends, and what it refuses it refuses
+// as an error object of one line of valid JSON with status 400.
+//
+// Deterministic: seeds are fixed, a failure prints its body.
+#include <random>
+#include <string>
+#include <vector>
+
+#include "boost/json.hpp"
+#include "gtest/gtest.h"
+#include "router/openai/api_error.h"
+#include "router/openai/chat_request.h"
+
+namespace tandem::router {
+namespace {
+
+const std::vector<std::string>& Corpus() {
+  static const auto* corpus = new std::vector<std::string>{
+      R"({"model":"m","messages":[{"role":"user","content":"hi"}]})",
+      R"({"model":"m","messages":[{"role":"system","content":[{"type":"text","text":"\ud83d\ude42"}]},)"
+      R"({"role":"user","content":"a\n\"b\""}],"stop":["x","y"],"stream":true,"stream_options":{"include_usage":true}})",
+      R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":)"
+      R"([{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
+      R"({"role":"tool","tool_call_id":"c","content":"r"}],"temperature":0.5,"top_p":1,"top_k":-1,"seed":-7})",
+      R"({"max_tokens":1,"model":"m","chat_template_kwargs":{"thinking":true},"reasoning_effort":"high",)"
+      R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{}})",
+  };
+  return *corpus;
+}
+
+// Pieces that parsers are sensitive to.
+const std::vector<std::string>& Tokens() {
+  static const auto* tokens = new std::vector<std::string>{
+      "{",       "}",         "[",
+      "]",       ",",         ":",
+      "\"",      "\\",        "\\u0000",
+      "\\ud83d", "\\udc00",   "null",
+      "1",       "-",         "1e999",
+      "0.1",     "true",      "false",
+      "\xff",    "\xc0\x80",  "\xed\xa0\x80",
+      "\0",      " ",         "\n",
+      "1e-9",    "[[[[",      "{}{}",
+      "\"n\":",  "\"stop\":", "18446744073709551616",
+  };
+  return *tokens;
+}
+
+std::string Tail(const std::string& text, size_t draw) { return text.substr(draw % text.size()); }
+
+std::string Mutate(std::string body, std::mt19937& random) {
+  const int num_mutations = 1 + static_cast<int>(random() % 4);
+  for (int i = 0; i < num_mutations; ++i) {
+    const size_t at = body.empty() ? 0 : random() % body.size();
+    switch (random() % 5) {
+      case 0:
+        body.erase(at, random() % 8);
+        break;
+      case 1:
+        body.insert(at, Tokens()[random() % Tokens().size()]);
+        break;
+      case 2:
+        if (!body.empty()) body[at] = static_cast<char>(random());
+        break;
+      case 3:
+        body.insert(at, body.substr(random() % (at + 1), random() % 40));
+        break;
+      default:
+        body = body.substr(0, at) + Tail(Corpus()[random() % Corpus().size()], random());
+        break;
+    }
+  }
+  return body;
+}
+
+TEST(ChatRequestFuzzTest, EveryBodyIsARequestOrAWellFormedRefusal) {
+  std::mt19937 random(20261130);
+  int num_requests = 0, num_refusals = 0;
+  for (int round = 0; round < 100'000; ++round) {
+    const std::string body = Mutate(Corpus()[random() % Corpus().size()], random);
+    const absl::StatusOr<ChatRequest> request = ParseChatRequest(body);
+    if (request.ok()) {
+      ++num_requests;
+      ASSERT_FALSE(request->messages.empty()) << body;
+      ASSERT_GE(request->max_new_tokens.value_or(1), 1) << body;
+      continue;
+    }
+    ++num_refusals;
+    ASSERT_EQ(HttpStatusOf(request.status()), 400) << body;
+    const std::string error = ErrorBody(request.status());
+    ASSERT_EQ(error.find('\n'), std::string::npos) << body;
+    boost::json::error_code parse_error;
+    boost::json::parse(error, parse_error);
+    ASSERT_FALSE(parse_error) << body << "\n" << error;
+  }
+  EXPECT_GT(num_requests, 1000) << "the mutations are too wild to reach the checks behind the parser";
+  EXPECT_GT(num_refusals, 1000);
+}
+
+}  // namespace
+}  // namespace tandem::router
