@@ -1,5 +1,6 @@
 """The official OpenAI client against the three processes."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
@@ -50,6 +51,17 @@ def test_a_tiny_top_p_and_top_k_1_are_greedy_at_any_temperature(client):
     greedy = plain(client).content
     assert plain(client, temperature=1.5, top_p=1e-6).content == greedy
     assert plain(client, temperature=1.5, extra={"top_k": 1}).content == greedy
+
+
+def test_what_a_request_leaves_out_comes_from_the_checkpoints_generation_config(client, cluster):
+    """v32-micro says temperature 1 and top_p 0.95."""
+    written = plain(client, temperature=1.0, top_p=0.95, seed=21)
+    body = request(seed=21)
+    body |= body.pop("extra_body")
+    del body["temperature"]
+    status, _, text = cluster.post(body)
+    assert status == 200
+    assert json.loads(text)["choices"][0]["message"]["content"] == written.content
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 65])
