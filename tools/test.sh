@@ -39,6 +39,7 @@ fi
 
 check layers tools/check_layers.sh
 check docs tools/check_docs.py
+check configuration_docs tools/configuration_docs.sh --check
 check format tools/check_format.sh
 
 echo "== pytest"
