@@ -201,9 +201,14 @@ def save():
 
 
 limit = arguments.minutes * 60 - 15  # room to write the state
+saved_stage = stage_at(meta["seconds"] / total_seconds)
 last_print, last_tokens, last_time = time.monotonic(), meta["tokens"], time.monotonic()
 # Compilation and start-up do not count as training: the schedule's clock runs in steps of at most a second.
 while meta["seconds"] < total_seconds and time.monotonic() - started < limit:
+    # A new stage compiles for up to two minutes, in which nothing can stop it: what was learned is written before.
+    if stage_at(meta["seconds"] / total_seconds) != saved_stage:
+        saved_stage = stage_at(meta["seconds"] / total_seconds)
+        save()
     before = time.monotonic()
     loss, parts, tokens, name = train_step(meta["seconds"] / total_seconds, meta["step"])
     if meta["step"] % 4 == 0:
