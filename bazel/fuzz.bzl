@@ -6,7 +6,9 @@ def tandem_fuzz_test(name, src, corpus, deps, **kwargs):
     """Makes two targets of a file that defines LLVMFuzzerTestOneInput.
 
     <name>: a GoogleTest that runs every file of the corpus and fixed mutations of it.
-    <name>_explore: a libFuzzer binary; needs clang: bazel run --config=clang //pkg:<name>_explore -- corpus_folder
+    <name>_explore: a libFuzzer binary. It needs clang and everything below it instrumented:
+      bazel run --config=clang --copt=-fsanitize=fuzzer-no-link,address,undefined --copt=-g1 \\
+          --linkopt=-fsanitize=address,undefined //pkg:<name>_explore -- folder_for_new_inputs corpus_folder
 
     Args:
       name: ends with _fuzz_test.
@@ -27,8 +29,7 @@ def tandem_fuzz_test(name, src, corpus, deps, **kwargs):
         name = name + "_explore",
         testonly = True,
         srcs = [src],
-        copts = ["-fsanitize=fuzzer,address,undefined"],
-        linkopts = ["-fsanitize=fuzzer,address,undefined"],
+        linkopts = ["-fsanitize=fuzzer"],
         tags = ["manual"],
         deps = deps,
     )

@@ -30,7 +30,8 @@ class StopSet {
   // INVALID_ARGUMENT for an empty stop string, or for stops of more than kBytesMax bytes together.
   static absl::StatusOr<StopSet> Build(std::vector<std::string> stops);
 
-  static constexpr size_t kBytesMax = size_t{1} << 20;
+  // Each byte may take a node of the automaton, some 30 bytes, for as long as the request lives.
+  static constexpr size_t kBytesMax = size_t{1} << 16;
 
   absl::Span<const std::string> stops() const { return stops_; }
 
