@@ -4,15 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <unordered_set>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace tandem::router {
 namespace {
 
 // The encodings of all Unicode scalar values, and all their proper prefixes.
 struct AllCharacters {
-  std::unordered_set<std::string> whole;
-  std::unordered_set<std::string> prefixes;
+  absl::flat_hash_set<std::string> whole;
+  absl::flat_hash_set<std::string> prefixes;
 };
 
 std::string EncodeByArithmetic(uint32_t c) {
