@@ -114,7 +114,9 @@ TEST(StopMatcherTest, AfterAStopNothingMoreIsReadOrShown) {
   EXPECT_EQ(matcher.matched(), 0);
 }
 
-TEST(StopMatcherTest, WithoutStopsTextPassesThrough) { EXPECT_EQ(Stream(Build({}), {"ab", "c"}), (Outcome{"abc", -1})); }
+TEST(StopMatcherTest, WithoutStopsTextPassesThrough) {
+  EXPECT_EQ(Stream(Build({}), {"ab", "c"}), (Outcome{"abc", -1}));
+}
 
 TEST(StopMatcherTest, OfEqualStopsTheFirstIsReported) {
   EXPECT_EQ(Stream(Build({"b", "a", "a"}), {"a"}), (Outcome{"", 1}));
