@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "boost/json/basic_parser_impl.hpp"
@@ -82,7 +83,8 @@ absl::StatusOr<boost::json::value> ParseJson(absl::string_view text, absl::strin
     return absl::InvalidArgumentError(absl::StrCat(what, ": not JSON: ", error.message(), " at byte ", consumed));
   }
   if (finder.handler().has_duplicate) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": key '", finder.handler().duplicate, "' appears twice"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": key '", absl::CHexEscape(finder.handler().duplicate), "' appears twice"));
   }
   boost::json::value value = boost::json::parse(boost::json::string_view(text.data(), text.size()), error, {}, options);
   if (error) return absl::InvalidArgumentError(absl::StrCat(what, ": not JSON: ", error.message()));

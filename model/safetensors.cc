@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -58,7 +59,7 @@ struct ParsedEntry {
 
 absl::StatusOr<ParsedEntry> ParseEntry(absl::string_view name, const boost::json::value& value, uint64_t data_bytes) {
   auto fault = [&](auto&&... what) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor '", name, "': ", what...));
+    return absl::InvalidArgumentError(absl::StrCat("tensor '", absl::CHexEscape(name), "': ", what...));
   };
   const boost::json::object* object = value.if_object();
   if (object == nullptr) return fault("its entry is not an object");
@@ -69,7 +70,7 @@ absl::StatusOr<ParsedEntry> ParseEntry(absl::string_view name, const boost::json
   if (dtype == nullptr || !dtype->is_string()) return fault("dtype is missing or not a string");
   const absl::string_view dtype_name(dtype->get_string().data(), dtype->get_string().size());
   std::optional<DType> parsed_dtype = DTypeFromName(dtype_name);
-  if (!parsed_dtype) return fault("dtype '", dtype_name, "' is not known");
+  if (!parsed_dtype) return fault("dtype '", absl::CHexEscape(dtype_name), "' is not known");
   entry.tensor.dtype = *parsed_dtype;
 
   const boost::json::value* shape = object->if_contains("shape");
@@ -105,51 +106,23 @@ absl::StatusOr<ParsedEntry> ParseEntry(absl::string_view name, const boost::json
 
 std::string ShapeName(absl::Span<const int64_t> shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-SafetensorsFile::SafetensorsFile(std::string path, const uint8_t* mapping, uint64_t num_bytes)
-    : path_(std::move(path)), mapping_(mapping), num_bytes_(num_bytes) {}
-
-SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<uint8_t*>(mapping_), num_bytes_); }
-
-absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::NotFoundError(absl::StrCat(path, ": cannot open: ", std::strerror(errno)));
-  struct stat stat = {};
-  if (::fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
-    ::close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
-  const uint64_t num_bytes = static_cast<uint64_t>(stat.st_size);
-  if (num_bytes < kLengthBytes) {
-    ::close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has ", num_bytes, " bytes, too short for safetensors"));
-  }
-  void* mapping = ::mmap(nullptr, num_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int mmap_errno = errno;
-  ::close(fd);
-  if (mapping == MAP_FAILED) {
-    return absl::UnavailableError(
-        absl::StrCat(path, ": cannot map ", num_bytes, " bytes: ", std::strerror(mmap_errno)));
-  }
-  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, static_cast<const uint8_t*>(mapping), num_bytes));
-  RETURN_IF_ERROR(file->ParseHeader());
-  return file;
-}
-
-absl::Status SafetensorsFile::ParseHeader() {
-  auto fault = [&](auto&&... what) { return absl::InvalidArgumentError(absl::StrCat(path_, ": ", what...)); };
-  const uint64_t header_bytes = LoadLittleEndian64(mapping_);
+absl::StatusOr<SafetensorsContent> ParseSafetensors(absl::Span<const uint8_t> file, absl::string_view what) {
+  auto fault = [&](auto&&... why) { return absl::InvalidArgumentError(absl::StrCat(what, ": ", why...)); };
+  if (file.size() < kLengthBytes) return fault("has ", file.size(), " bytes, too short for safetensors");
+  const uint64_t header_bytes = LoadLittleEndian64(file.data());
   if (header_bytes > kSafetensorsHeaderBytesMax) {
     return fault("header of ", header_bytes, " bytes, limit ", kSafetensorsHeaderBytesMax);
   }
-  if (header_bytes > num_bytes_ - kLengthBytes) {
-    return fault("cut short: header of ", header_bytes, " bytes in a file of ", num_bytes_);
+  if (header_bytes > file.size() - kLengthBytes) {
+    return fault("cut short: header of ", header_bytes, " bytes in a file of ", file.size());
   }
-  const absl::string_view header(reinterpret_cast<const char*>(mapping_ + kLengthBytes), header_bytes);
+  const absl::string_view header(reinterpret_cast<const char*>(file.data() + kLengthBytes), header_bytes);
   if (header.empty() || header[0] != '{') return fault("header does not start with '{'");
-  ASSIGN_OR_RETURN(boost::json::value json, ParseJson(header, path_));
+  ASSIGN_OR_RETURN(boost::json::value json, ParseJson(header, what));
 
-  const uint8_t* data = mapping_ + kLengthBytes + header_bytes;
-  const uint64_t data_bytes = num_bytes_ - kLengthBytes - header_bytes;
+  const uint8_t* data = file.data() + kLengthBytes + header_bytes;
+  const uint64_t data_bytes = file.size() - kLengthBytes - header_bytes;
+  SafetensorsContent content;
   std::vector<ParsedEntry> entries;
   for (const auto& [key, value] : json.get_object()) {
     const absl::string_view name(key.data(), key.size());
@@ -157,7 +130,7 @@ absl::Status SafetensorsFile::ParseHeader() {
       if (!value.is_object()) return fault("__metadata__ is not an object");
       for (const auto& [metadata_key, text] : value.get_object()) {
         if (!text.is_string()) return fault("__metadata__ maps a name to something that is not a string");
-        metadata_.emplace(metadata_key, std::string(text.get_string()));
+        content.metadata.emplace(metadata_key, std::string(text.get_string()));
       }
       continue;
     }
@@ -172,7 +145,7 @@ absl::Status SafetensorsFile::ParseHeader() {
   uint64_t covered = 0;
   for (const ParsedEntry& entry : entries) {
     if (entry.begin != covered) {
-      return fault("tensor '", entry.tensor.name, "': begins at byte ", entry.begin, " of the data, ",
+      return fault("tensor '", absl::CHexEscape(entry.tensor.name), "': begins at byte ", entry.begin, " of the data, ",
                    entry.begin < covered ? "inside the tensor before it, which ends at " : "leaving a hole from ",
                    covered);
     }
@@ -180,10 +153,40 @@ absl::Status SafetensorsFile::ParseHeader() {
   }
   if (covered != data_bytes) return fault("tensors end at byte ", covered, " of ", data_bytes, " bytes of data");
 
-  tensors_.reserve(entries.size());
-  for (ParsedEntry& entry : entries) tensors_.push_back(std::move(entry.tensor));
-  for (const Tensor& tensor : tensors_) by_name_.emplace(tensor.name, &tensor);
-  return absl::OkStatus();
+  content.tensors.reserve(entries.size());
+  for (ParsedEntry& entry : entries) content.tensors.push_back(std::move(entry.tensor));
+  return content;
+}
+
+SafetensorsFile::SafetensorsFile(std::string path, const uint8_t* mapping, uint64_t num_bytes)
+    : path_(std::move(path)), mapping_(mapping), num_bytes_(num_bytes) {}
+
+SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<uint8_t*>(mapping_), num_bytes_); }
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return absl::NotFoundError(absl::StrCat(path, ": cannot open: ", std::strerror(errno)));
+  struct stat stat = {};
+  if (::fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
+    ::close(fd);
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  }
+  const uint64_t num_bytes = static_cast<uint64_t>(stat.st_size);
+  if (num_bytes == 0) {  // cannot be mapped
+    ::close(fd);
+    return ParseSafetensors({}, path).status();
+  }
+  void* mapping = ::mmap(nullptr, num_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int mmap_errno = errno;
+  ::close(fd);
+  if (mapping == MAP_FAILED) {
+    return absl::UnavailableError(
+        absl::StrCat(path, ": cannot map ", num_bytes, " bytes: ", std::strerror(mmap_errno)));
+  }
+  std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, static_cast<const uint8_t*>(mapping), num_bytes));
+  ASSIGN_OR_RETURN(file->content_, ParseSafetensors(file->bytes(), path));
+  for (const Tensor& tensor : file->content_.tensors) file->by_name_.emplace(tensor.name, &tensor);
+  return file;
 }
 
 const Tensor* SafetensorsFile::Find(absl::string_view name) const {

@@ -107,6 +107,7 @@ TEST(SafetensorsTest, RefusesMalformedHeadersNamingFileAndTensor) {
       {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
        2, "key 'a' appears twice"},
       {R"({"__metadata__":{"format":1}})", 0, "__metadata__"},
+      {R"({"a\nb":1})", 0, "tensor 'a\\nb': its entry"},
   };
   for (const Case& c : cases) {
     absl::Status status = OpenStatus(Container(c.header, c.data_bytes));
