@@ -5,10 +5,12 @@
 #include "model/deepseek_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "model/testing/edited_checkpoint.h"
 #include "model/testing/micro_model.h"
@@ -175,6 +177,37 @@ TEST_F(DeepseekModelTest, RunsBf16LinearsAndExpertsNearTheFp8Ones) {
         Distance(absl::MakeConstSpan(logits).first(num_dense), absl::MakeConstSpan(expected).first(num_dense));
     EXPECT_LT(d, 0.03);
     EXPECT_GT(d, 1e-6);
+  }
+}
+
+TEST_F(DeepseekModelTest, RunsTheVariantsThatAConfigurationMayName) {
+  const absl::Span<const int32_t> prompt = absl::MakeConstSpan(tokens_).first(100);
+  TestModel plain(checkpoint_, {});
+  TestSequence reference = plain.NewSequence(100);
+  const std::vector<float> expected = plain.Append(reference, prompt, 100).logits;
+  const TensorEdit nothing = [](std::vector<OwnTensor>&) {};
+  const TensorEdit drop_bias = [](std::vector<OwnTensor>& tensors) {
+    for (int layer : {1, 2}) Erase(tensors, absl::StrCat("model.layers.", layer, ".mlp.gate.e_score_correction_bias"));
+  };
+  const std::shared_ptr<const Checkpoint> variants[] = {
+      MakeEditedCheckpoint(nothing, {{",\"scale_fmt\":\"ue8m0\"", ""}}),
+      MakeEditedCheckpoint(nothing, {{"\"n_shared_experts\":1", "\"n_shared_experts\":0"}}),
+      MakeEditedCheckpoint(drop_bias),
+      MakeEditedCheckpoint(nothing, {{"\"norm_topk_prob\":true", "\"norm_topk_prob\":false"}}),
+      MakeEditedCheckpoint(nothing, {{"\"n_group\":4", "\"n_group\":1"}, {"\"topk_group\":2", "\"topk_group\":1"}}),
+      MakeEditedCheckpoint(nothing, {{"\"index_topk\":16", "\"index_topk\":64"}}),
+      MakeEditedCheckpoint(nothing, {{"\"hidden_act\"", "\"indexer_rope_interleave\":true,\"hidden_act\""}}),
+      MakeEditedCheckpoint(nothing, {{"\"factor\":40", "\"factor\":1"}}),
+  };
+  std::vector<std::vector<float>> seen = {expected};
+  for (const auto& checkpoint : variants) {
+    TestModel whole(checkpoint, {}), chunked(checkpoint, {.page_order_seed = 6});
+    TestSequence a = whole.NewSequence(100), b = chunked.NewSequence(100);
+    const std::vector<float> logits = whole.Append(a, prompt, 100).logits;
+    EXPECT_EQ(chunked.Append(b, prompt, 13).logits, logits);
+    EXPECT_TRUE(std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); }));
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), logits), 0) << "variant " << seen.size() << " is another model";
+    seen.push_back(logits);
   }
 }
 

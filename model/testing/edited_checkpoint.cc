@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/check.h"
 #include "gtest/gtest.h"
 #include "kernels/dtypes.h"
@@ -16,7 +19,8 @@ namespace tandem::model {
 
 namespace fs = std::filesystem;
 
-std::shared_ptr<const Checkpoint> MakeEditedCheckpoint(const TensorEdit& edit) {
+std::shared_ptr<const Checkpoint> MakeEditedCheckpoint(
+    const TensorEdit& edit, const std::vector<std::pair<std::string, std::string>>& config_replacements) {
   const std::string root = absl::StrCat(::testing::TempDir(), "/edited-", ::getpid());
   const std::string original = root + "/original", edited = root + "/edited";
   fs::remove_all(root);
@@ -36,7 +40,13 @@ std::shared_ptr<const Checkpoint> MakeEditedCheckpoint(const TensorEdit& edit) {
     own.tensor.bytes = own.bytes;
     tensors.push_back(own.tensor);
   }
-  fs::copy_file(original + "/config.json", edited + "/config.json");
+  std::ifstream config_file(original + "/config.json");
+  std::string config(std::istreambuf_iterator<char>(config_file), {});
+  for (const auto& [from, to] : config_replacements) {
+    TANDEM_CHECK(absl::StrContains(config, from), from);
+    config = absl::StrReplaceAll(config, {{from, to}});
+  }
+  std::ofstream(edited + "/config.json") << config;
   status = WriteSafetensors(edited + "/model.safetensors", tensors, {});
   TANDEM_CHECK(status.ok(), status.message());
   auto checkpoint = Checkpoint::Open(edited);

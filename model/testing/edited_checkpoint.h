@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint.h"
@@ -19,8 +20,10 @@ struct OwnTensor {
 };
 using TensorEdit = std::function<void(std::vector<OwnTensor>&)>;
 
-// v32-micro (seed 1) after the edit. The folder is removed again: the mapping keeps the bytes.
-std::shared_ptr<const Checkpoint> MakeEditedCheckpoint(const TensorEdit& edit);
+// v32-micro (seed 1) after the edit, and after these replacements in the text of its config.json, each of which must
+// hit. The folder is removed again: the mapping keeps the bytes.
+std::shared_ptr<const Checkpoint> MakeEditedCheckpoint(
+    const TensorEdit& edit, const std::vector<std::pair<std::string, std::string>>& config_replacements = {});
 
 // Parts of edits. The tensor must be there.
 OwnTensor& At(std::vector<OwnTensor>& tensors, const std::string& name);
