@@ -148,8 +148,8 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   view.context_length_max = hello.context_length_max();
   view.kv_tokens_capacity = hello.kv_tokens_capacity();
   view.load = WorkerLoad();
-  LOG_INFO("worker is up", {"role", WorkerRoleName(link.role())}, {"address", link.address()}, {"inst", view.instance},
-           {"incarnation", absl::Hex(view.incarnation)});
+  LOG_INFO("worker is up", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
+           {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)});
   if (link.role() == WorkerRole::kDecode) {
     SendPrefillSet(link);
     return;
@@ -174,7 +174,7 @@ void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& caus
   view.is_up = false;
   view.detail = std::string(cause.message());
   if (!was_up) return;
-  LOG_WARNING("worker is down", {"role", WorkerRoleName(link.role())}, {"address", link.address()},
+  LOG_WARNING("worker is down", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
               {"inst", view.instance}, {"cause", cause});
   if (link.role() == WorkerRole::kPrefill) return;
   view_.decodes[link.index()].peers.clear();
@@ -211,7 +211,7 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       return;
     case proto::WorkerMessage::kDraining:
       ViewOf(link).is_draining = true;
-      LOG_INFO("worker is draining", {"role", WorkerRoleName(link.role())}, {"address", link.address()});
+      LOG_INFO("worker is draining", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()});
       return;
     default:
       return;  // a message of a later protocol: adds, never changes

@@ -74,7 +74,6 @@ class RequestInbox final : public RequestListener {
   bool TakeClientLeft() { return std::exchange(has_client_left_, false); }
   bool TakeDrained() { return std::exchange(is_drained_, false); }
   absl::Status TakeGiveUp() { return std::exchange(give_up_, absl::OkStatus()); }
-  bool is_empty() const { return events_.empty() && !has_client_left_ && !is_drained_ && give_up_.ok(); }
 
  private:
   const std::function<void()> wake_;

@@ -123,11 +123,10 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
   parts_.metrics->CountChatRequest(http_status);
   if (state_.has_value()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   const Usage usage = state_.has_value() ? state_->usage() : Usage();
-  const bool has_first_token = usage.completion_tokens > 0;
-  LOG_INFO("request ended", {"req", id_}, {"finish", finish}, {"status", http_status},
-           {"error", std::string(status.message())}, {"prompt_tokens", usage.prompt_tokens},
+  LOG_INFO("request ended", {"req", id_}, {"worker_req", absl::Hex(request_id_, absl::kZeroPad16)}, {"finish", finish},
+           {"status", http_status}, {"error", std::string(status.message())}, {"prompt_tokens", usage.prompt_tokens},
            {"completion_tokens", usage.completion_tokens},
-           {"ttft", has_first_token ? state_->first_token_at() - started_at_ : absl::InfiniteDuration()},
+           {"ttft", state_.has_value() ? state_->time_to_first_token() : absl::InfiniteDuration()},
            {"took", Now() - started_at_}, {"pair", pair_});
 }
 
@@ -156,7 +155,7 @@ void RequestPipeline::Run::ApplyTokens(const RequestInbox::Tokens& tokens) {
   if (num_new > 0) {
     parts_.metrics->generation_tokens.Increment(static_cast<double>(num_new));
     if (num_before == 0) {
-      parts_.metrics->time_to_first_token.Observe(absl::ToDoubleSeconds(Now() - started_at_));
+      parts_.metrics->time_to_first_token.Observe(absl::ToDoubleSeconds(state_->time_to_first_token()));
     } else {
       const double gap = absl::ToDoubleSeconds(Now() - before) / static_cast<double>(num_new);
       for (int64_t i = 0; i < num_new; ++i) parts_.metrics->inter_token_latency.Observe(gap);

@@ -10,6 +10,7 @@ namespace tandem::router {
 RequestState::RequestState(Params params)
     : num_prompt_tokens_(params.num_prompt_tokens),
       max_new_tokens_(params.max_new_tokens),
+      started_at_(params.started_at),
       deadline_(params.deadline),
       tokenizer_(params.tokenizer),
       is_thinking_(params.start == ReasoningSplitter::State::kReasoning),

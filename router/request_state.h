@@ -78,8 +78,8 @@ class RequestState final {
   bool is_released() const { return is_released_; }
   Usage usage() const;
   int64_t num_generated() const { return static_cast<int64_t>(generated_.size()); }
-  // Until the first token has come: InfiniteFuture's duration.
-  absl::Duration first_token_at() const { return first_token_at_; }
+  // Both InfiniteDuration until the first token has come.
+  absl::Duration time_to_first_token() const { return first_token_at_ - started_at_; }
   absl::Duration last_token_at() const { return last_token_at_; }
 
  private:
@@ -95,6 +95,7 @@ class RequestState final {
 
   const int64_t num_prompt_tokens_;
   const int64_t max_new_tokens_;
+  const absl::Duration started_at_;
   const absl::Duration deadline_;
   const Tokenizer* const tokenizer_;
   const bool is_thinking_;

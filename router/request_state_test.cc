@@ -84,6 +84,7 @@ TEST(RequestStateTest, StopTokenEndsTheAnswerAndIsCountedButNotShown) {
   EXPECT_EQ(script.num_finishes, 1);
   EXPECT_EQ(script.finish, AnswerFinish::kStop);
   EXPECT_EQ(script.state().usage().prompt_tokens, 7);
+  EXPECT_EQ(script.state().time_to_first_token(), absl::ZeroDuration());
   EXPECT_EQ(script.state().usage().completion_tokens, 3);
   EXPECT_FALSE(script.state().usage().reasoning_tokens.has_value());
   EXPECT_TRUE(script.cancels.empty()) << "nothing is left to cancel";

@@ -32,7 +32,12 @@ using RequestParser = http::request_parser<http::string_body>;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 4 * 1024;
-constexpr size_t kWatchBytes = 1024;         // as a rule nothing comes while a request is answered
+constexpr size_t kWatchBytes = 1024;  // as a rule nothing comes while a request is answered
+template <int option>
+using TcpInteger = asio::detail::socket_option::integer<IPPROTO_TCP, option>;
+constexpr int kProbeIdleSeconds = 15;
+constexpr int kProbeIntervalSeconds = 5;
+constexpr int kProbesMax = 3;
 constexpr int kWriteUserTimeoutMs = 30'000;  // an unacknowledged peer is gone, whatever its window says
 
 void CheckNoException(std::exception_ptr exception) {
@@ -137,8 +142,12 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
   buffer_.max_size(group_->limits.header_bytes_max + group_->limits.pipelined_bytes_max + 2 * kReadBytes);
   boost::system::error_code ignored;  // without the options the connection is slower, not wrong
   socket_.non_blocking(true, ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);  // a client whose host has vanished says nothing
+  socket_.set_option(TcpInteger<TCP_KEEPIDLE>(kProbeIdleSeconds), ignored);
+  socket_.set_option(TcpInteger<TCP_KEEPINTVL>(kProbeIntervalSeconds), ignored);
+  socket_.set_option(TcpInteger<TCP_KEEPCNT>(kProbesMax), ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>(kWriteUserTimeoutMs), ignored);
+  socket_.set_option(TcpInteger<TCP_USER_TIMEOUT>(kWriteUserTimeoutMs), ignored);
 }
 
 Connection::~Connection() { group_->connections.erase(this); }
