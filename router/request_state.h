@@ -10,6 +10,9 @@
 // client that leaves or a deadline ends the answer at once and cancels the work; the request is forgotten when both
 // have ended.
 //
+// Stop strings are searched in the whole text, reasoning included; what the worker ends a sequence with by id is
+// counted but never shown, and so is every special token.
+//
 // Tokens that were accepted are facts: each position is taken once; an equal duplicate is dropped, an unequal one or a
 // gap is a breach that ends the request.
 // Tested by request_state_test.cc (scripts) and //tests/sim.
