@@ -119,7 +119,8 @@ def top_k_margin(logits, num_keys, k):
     for t, n in enumerate(num_keys):
         if n > k:
             row = np.sort(logits[t, :n])[::-1]
-            margins[t] = (row[k - 1] - row[k]) / np.abs(row).max()
+            gap = row[k - 1] - row[k]
+            margins[t] = gap / np.abs(row).max() if gap > 0 else 0.0
     return margins
 
 

@@ -149,6 +149,12 @@ def test_top_k_equals_python_sorting():
         assert row.tolist() == sorted(sorted(range(40), key=lambda s: (-logits[t, s], s))[:10])
 
 
+def test_top_k_margin_is_the_gap_at_the_cut():
+    logits = np.array([[4.0, 1.0, 3.0, -8.0], [0.0, 0.0, 0.0, 0.0]])
+    assert ops.top_k_margin(logits, [4, 4], 2).tolist() == [(3 - 1) / 8, 0.0]
+    assert np.isinf(ops.top_k_margin(logits, [2, 2], 2)).all()
+
+
 def test_masked_attention_equals_softmax_over_the_list():
     q, k, v = RANDOM.normal(size=(3, 2, 8)), RANDOM.normal(size=(9, 1, 8)), RANDOM.normal(size=(9, 1, 4))
     allowed = RANDOM.random((3, 9)) < 0.5
