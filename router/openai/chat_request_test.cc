@@ -75,6 +75,10 @@ TEST(ChatRequestTest, UnknownFieldsAndThoseWithoutEffectAreTolerated) {
                  "modalities":["text"],"whatever":[1,2,{"x":null}])"));
 }
 
+TEST(ChatRequestTest, ToolsThatMayNotBeUsedAreTolerated) {
+  Parsed(Body(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"));
+}
+
 TEST(ChatRequestTest, StopMayBeOneString) { EXPECT_EQ(Parsed(Body(R"("stop":"END")")).stop.at(0), "END"); }
 
 TEST(ChatRequestTest, NewNameOfMaxTokensMeansTheSame) {

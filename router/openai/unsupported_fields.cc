@@ -1,6 +1,7 @@
 #include "router/openai/unsupported_fields.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "router/openai/api_error.h"
 #include "router/openai/json_fields.h"
 
@@ -84,9 +85,12 @@ constexpr UnsupportedField kUnsupportedFields[] = {
 }  // namespace
 
 absl::Status RefuseUnsupportedFields(const json::object& request) {
+  const json::value* tool_choice = FindMember(request, "tool_choice");
+  const bool has_no_tools = tool_choice != nullptr && *tool_choice == "none";  // those given may not be used: not shown
   for (const UnsupportedField& field : kUnsupportedFields) {
     const json::value* value = FindMember(request, field.name);
     if (value == nullptr || field.is_harmless(*value)) continue;
+    if (has_no_tools && field.name == absl::string_view("tools")) continue;
     return WithDetails(FieldError(field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")),
                        "", "unsupported_parameter");
   }
