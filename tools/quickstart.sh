@@ -59,6 +59,7 @@ process:
   bootstrap_port: $bootstrap
   admin_host: "127.0.0.1"
   admin_port: $prefill_admin
+  net_devices: "lo"
 EOF
 cat >"$folder/decode_worker.yaml" <<EOF
 cluster:
@@ -68,6 +69,7 @@ process:
   rpc_port: $decode_rpc
   admin_host: "127.0.0.1"
   admin_port: $decode_admin
+  net_devices: "lo"
 EOF
 cat >"$folder/router.yaml" <<EOF
 cluster:
