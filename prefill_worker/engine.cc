@@ -125,7 +125,7 @@ void Engine::Step() {
   PumpTransfer();
 }
 
-absl::Duration Engine::NextWake() const { return has_work_ ? clock_.Now() : transfer_.NextTick(); }
+absl::Duration Engine::NextWake() const { return has_work_ ? absl::ZeroDuration() : transfer_.NextTick(); }
 
 void Engine::Admit() {
   while (!waiting_.empty()) {

@@ -1,5 +1,6 @@
 #include "tools/generate/one_process.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -101,17 +102,15 @@ absl::StatusOr<std::vector<GenerateResult>> OneProcess::Generate(const std::vect
     request.head.mutable_generated_tokens()->Add(input.generated_tokens.begin(), input.generated_tokens.end());
     decode_.Generate(std::move(request));
   }
+  decode_.Step();  // inputs are dealt with in the step after them
   constexpr absl::Duration kSleepMax = absl::Milliseconds(10);
-  absl::Duration wait = absl::ZeroDuration();
   while (num_ended_ < inputs.size() || !prefill_.IsAtRest()) {
-    const bool moved = Deliver(wait);
-    const absl::Duration now = clock_.Now();
-    const bool has_work = prefill_.NextWake() <= now || decode_.NextWake() <= now;
-    if (moved || has_work) {
+    const absl::Duration wake = std::min(prefill_.NextWake(), decode_.NextWake());
+    const bool moved = Deliver(std::clamp(wake - clock_.Now(), absl::ZeroDuration(), kSleepMax));
+    if (moved || wake <= clock_.Now()) {
       prefill_.Step();
       decode_.Step();
     }
-    wait = has_work ? absl::ZeroDuration() : kSleepMax;
   }
   if (!failure_.ok()) return failure_;
   return std::exchange(results_, {});
