@@ -1,0 +1,112 @@
+// What ThreadSanitizer has to know about Debian's libraries, none of which is instrumented. Linked under --config=tsan
+// alone, into everything that uses Abseil.
+//
+// absl::Mutex: without help, every access under one would be reported as a race. The definitions below take the place
+// of the library's in the executable, call the library's, and say what was acquired and released. Conditions are
+// evaluated by whichever thread unlocks; what they read is under the mutex, and is ignored.
+// gRPC: what it does between its own threads is ignored, and so is what our callbacks do while gRPC is on the stack.
+#include <dlfcn.h>
+
+#include "absl/synchronization/mutex.h"
+
+extern "C" {
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+
+const char* __tsan_default_suppressions() {
+  return "race:libgrpc\n"
+         "race:libgpr\n"
+         "race:libabsl\n"
+         "race:libprotobuf\n"
+         "race:grpc::\n"
+         "race:grpc_\n"
+         "called_from_lib:libgrpc.so.29\n"
+         "called_from_lib:libgpr.so.29\n"
+         "called_from_lib:libgrpc++.so.1.51\n";
+}
+}
+
+namespace {
+
+template <typename Function>
+Function Next(const char* symbol) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, symbol));
+}
+
+}  // namespace
+
+namespace absl {
+ABSL_NAMESPACE_BEGIN
+
+void Mutex::Lock() {
+  static const auto lock = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex4LockEv");
+  lock(this);
+  __tsan_acquire(this);
+}
+
+void Mutex::Unlock() {
+  static const auto unlock = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex6UnlockEv");
+  __tsan_release(this);
+  unlock(this);
+}
+
+bool Mutex::TryLock() {
+  static const auto try_lock = Next<bool (*)(Mutex*)>("_ZN4absl7debian35Mutex7TryLockEv");
+  if (!try_lock(this)) return false;
+  __tsan_acquire(this);
+  return true;
+}
+
+void Mutex::ReaderLock() {
+  static const auto lock = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex10ReaderLockEv");
+  lock(this);
+  __tsan_acquire(this);
+}
+
+void Mutex::ReaderUnlock() {
+  static const auto unlock = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex12ReaderUnlockEv");
+  __tsan_release(this);
+  unlock(this);
+}
+
+void Mutex::Await(const Condition& condition) {
+  static const auto await = Next<void (*)(Mutex*, const Condition&)>("_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE");
+  __tsan_release(this);
+  await(this, condition);
+  __tsan_acquire(this);
+}
+
+bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
+  static const auto await = Next<bool (*)(Mutex*, const Condition&, Duration)>(
+      "_ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE");
+  __tsan_release(this);
+  const bool is_true = await(this, condition, timeout);
+  __tsan_acquire(this);
+  return is_true;
+}
+
+bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
+  static const auto await = Next<bool (*)(Mutex*, const Condition&, Time)>(
+      "_ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE");
+  __tsan_release(this);
+  const bool is_true = await(this, condition, deadline);
+  __tsan_acquire(this);
+  return is_true;
+}
+
+bool Condition::Eval() const {
+  static const auto eval = Next<bool (*)(const Condition*)>("_ZNK4absl7debian39Condition4EvalEv");
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  const bool is_true = eval(this);
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  return is_true;
+}
+
+ABSL_NAMESPACE_END
+}  // namespace absl
