@@ -254,6 +254,19 @@ TEST(TransferFaultsTest, MessagesOfAnEarlierIncarnationAreIgnoredAndCounted) {
   EXPECT_THAT(rig.to_source, IsEmpty());
 }
 
+TEST(TransferFaultsTest, MessagesForAnEarlierIncarnationOfDecodeAreIgnoredAndCounted) {
+  TransferRig rig;
+  rig.Begin(rig.Request(64));
+  rig.Deliver();
+  rig.Accept(1);
+  rig.Compute(1, 0, 2, 0, 1);
+  for (proto::TransferMessage& message : rig.to_target) message.set_receiver_incarnation(kDecode - 1);
+  const auto num_messages = static_cast<int64_t>(rig.to_target.size());
+  rig.Deliver();
+  EXPECT_EQ(rig.target.counters().stale_messages, num_messages);
+  EXPECT_THAT(rig.fetches, IsEmpty());
+}
+
 TEST(TransferFaultsTest, PagesOfADecodeThatIsGoneAreKeptForItsLease) {
   TransferRig rig({.lease = absl::Seconds(2)});
   BeginAndCompute(rig);
