@@ -1,9 +1,12 @@
 // generate: runs one prompt through a checkpoint in one process and prints the generated token ids, one line.
 //
-//   generate --model_path=DIR --prompt=1,2,3 [--generated=4,5] [--max_new_tokens=16] [--temperature=0] [--top_p=1]
-//            [--top_k=0] [--seed=0] [--stop_token_ids=1] [--chunked_prefill_size=512] [--kv_cache_tokens=4096]
+//   generate --model_path=DIR --prompt_ids=1,2,3 [--generated_ids=4,5] [--max_new_tokens=16] [--temperature=0]
+//            [--top_p=1] [--top_k=0] [--seed=0] [--stop_token_ids=1] [--chunked_prefill_size=512]
+//            [--kv_cache_tokens=4096] [--through=engines|model]
 //
-// The oracle of end-to-end tests: a cluster must give these tokens. --prompt=@FILE reads the ids from a file.
+// The oracle of end-to-end tests: a cluster must give these tokens. --prompt_ids=@FILE reads the ids from a file.
+// --through=engines runs both workers' engines with a transfer between them, --through=model nothing but the executor
+// and the sampler.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +27,9 @@
 #include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
 #include "kvcache/kv_pool.h"
+#include "tools/generate/generate.h"
 #include "tools/generate/one_process.h"
+#include "worker_shell/sampling.h"
 #include "worker_shell/served_model.h"
 
 namespace tandem::generate {
@@ -35,6 +40,7 @@ struct Arguments {
   GenerateInput input;
   int chunked_prefill_size = 512;
   int64_t kv_cache_tokens = 4096;
+  bool through_engines = true;
 };
 
 absl::StatusOr<std::vector<uint32_t>> ParseIds(absl::string_view text) {
@@ -72,9 +78,9 @@ absl::StatusOr<Arguments> ParseArguments(int argc, char** argv) {
     const auto take_number = [&] { return is_understood = absl::SimpleAtoi(value, &number); };
     if (name == "--model_path") {
       arguments.cluster.model_path = std::string(value);
-    } else if (name == "--prompt") {
+    } else if (name == "--prompt_ids") {
       ASSIGN_OR_RETURN(arguments.input.prompt_tokens, ParseIds(value));
-    } else if (name == "--generated") {
+    } else if (name == "--generated_ids") {
       ASSIGN_OR_RETURN(arguments.input.generated_tokens, ParseIds(value));
     } else if (name == "--stop_token_ids") {
       ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, ParseIds(value));
@@ -93,6 +99,9 @@ absl::StatusOr<Arguments> ParseArguments(int argc, char** argv) {
       if (take_number()) stopping.set_max_new_tokens(static_cast<uint32_t>(number));
     } else if (name == "--chunked_prefill_size") {
       if (take_number()) arguments.chunked_prefill_size = static_cast<int>(number);
+    } else if (name == "--through") {
+      is_understood = value == "engines" || value == "model";
+      arguments.through_engines = value == "engines";
     } else if (name == "--kv_cache_tokens") {
       if (take_number()) arguments.kv_cache_tokens = number;
     } else {
@@ -100,7 +109,10 @@ absl::StatusOr<Arguments> ParseArguments(int argc, char** argv) {
     }
     if (!is_understood) return absl::InvalidArgumentError(absl::StrCat("argument not understood: ", argv[i]));
   }
-  if (arguments.input.prompt_tokens.empty()) return absl::InvalidArgumentError("--prompt has no token ids");
+  if (arguments.input.prompt_tokens.empty()) return absl::InvalidArgumentError("--prompt_ids has no token ids");
+  if (!arguments.through_engines && !arguments.input.generated_tokens.empty()) {
+    return absl::InvalidArgumentError("--generated_ids needs --through=engines");
+  }
   if (arguments.chunked_prefill_size < 1 || arguments.kv_cache_tokens < kvcache::kPageTokens) {
     return absl::InvalidArgumentError("--chunked_prefill_size is at least 1, --kv_cache_tokens at least 64");
   }
@@ -126,10 +138,25 @@ absl::StatusOr<Side> BuildSide(const worker_shell::ServedModel& model, const kvc
   return side;
 }
 
+absl::StatusOr<std::vector<uint32_t>> RunModel(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
+                                               const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const Side side, BuildSide(model, layout, arguments.chunked_prefill_size));
+  const auto& [prompt_tokens, generated_tokens, sampling, stopping] = arguments.input;
+  const std::vector<int32_t> prompt(prompt_tokens.begin(), prompt_tokens.end());
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+                   Generate(*side.executor, prompt,
+                            {.sampling = worker_shell::SamplingFrom(sampling),
+                             .max_new_tokens = static_cast<int>(stopping.max_new_tokens()),
+                             .chunk_size = arguments.chunked_prefill_size,
+                             .stop_token_ids = {stopping.stop_token_ids().begin(), stopping.stop_token_ids().end()}}));
+  return std::vector<uint32_t>(tokens.begin(), tokens.end());
+}
+
 absl::StatusOr<std::vector<uint32_t>> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(arguments.cluster));
   const kvcache::KvLayout layout{.num_layers = model.num_layers(),
                                  .num_pages = arguments.kv_cache_tokens / kvcache::kPageTokens};
+  if (!arguments.through_engines) return RunModel(model, layout, arguments);
   const int num_rows_max = std::max(arguments.chunked_prefill_size, kDecodeRowsMax);
   ASSIGN_OR_RETURN(const Side prefill, BuildSide(model, layout, num_rows_max));
   ASSIGN_OR_RETURN(const Side decode, BuildSide(model, layout, num_rows_max));
@@ -153,7 +180,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "generate: %s\n", tokens.status().ToString().c_str());
     return 1;
   }
-  std::printf("%s\n", absl::StrJoin(*tokens, " ").c_str());
+  std::printf("%s\n", absl::StrJoin(*tokens, ",").c_str());
   return 0;
 }
 
