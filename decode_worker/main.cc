@@ -10,6 +10,7 @@
 #include "base/shutdown.h"
 #include "decode_worker/config.h"
 #include "decode_worker/worker.h"
+#include "worker_shell/identity.h"
 
 namespace tandem::decode {
 namespace {
@@ -25,7 +26,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
   if (args->should_exit) return 0;
-  base::SetLogContext(absl::StrCat("role=decode instance=", config.instance));
+  base::SetLogContext(
+      absl::StrCat("role=decode instance=", worker_shell::InstanceName(config.instance, config.rpc_port)));
   auto worker = Worker::Start(config, base::RealClock());
   if (!worker.ok()) {
     std::fprintf(stderr, "decode_worker cannot start: %s\n", worker.status().ToString().c_str());

@@ -87,7 +87,8 @@ class EngineTest : public ::testing::Test, public Outbox {
     decode_memory_ = std::make_unique<sim::PoolMemory>(kDecodeLayout);
     decode_pages_ = std::make_unique<kvtransfer::HostPageMemory>(decode_memory_->pool());
     decode_ = std::make_unique<kvtransfer::TransferTarget>(
-        kvtransfer::TargetOptions{.incarnation = kDecode, .layout = kDecodeLayout, .lane_policy = {}}, decode_pages_.get(), &clock_);
+        kvtransfer::TargetOptions{.incarnation = kDecode, .layout = kDecodeLayout, .lane_policy = {}},
+        decode_pages_.get(), &clock_);
     engine_->TargetUp(kDecode, "decode");
     decode_->PeerUp(kPeer,
                     {.incarnation = kPrefill, .session = 1, .num_pages = num_pages, .lanes = {{.kind = "loopback"}}});

@@ -10,15 +10,16 @@
 
 namespace tandem::worker_shell {
 
+std::string InstanceName(const std::string& configured, int port) {
+  if (!configured.empty()) return configured;
+  char host_name[256] = "";
+  gethostname(host_name, sizeof(host_name) - 1);  // an empty name still tells ports apart
+  return absl::StrCat(host_name, ":", port);
+}
+
 proto::Identity DrawIdentity(const std::string& instance, const std::string& role, int port) {
   proto::Identity identity;
-  if (instance.empty()) {
-    char host_name[256] = "";
-    gethostname(host_name, sizeof(host_name) - 1);  // an empty name still tells ports apart
-    identity.set_instance(absl::StrCat(host_name, ":", port));
-  } else {
-    identity.set_instance(instance);
-  }
+  identity.set_instance(InstanceName(instance, port));
   identity.set_incarnation(base::RandomId());
   identity.set_role(role);
   identity.set_group(identity.instance());

@@ -8,7 +8,9 @@
 
 namespace tandem::worker_shell {
 
-// A fresh incarnation. An empty instance takes "<host name>:<port>".
+// The name that is configured, or "<host name>:<port>" where none is.
+std::string InstanceName(const std::string& configured, int port);
+// A fresh incarnation of that instance.
 proto::Identity DrawIdentity(const std::string& instance, const std::string& role, int port);
 
 // Equal in two processes iff they share a kernel: its boot id.

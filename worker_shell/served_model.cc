@@ -19,7 +19,8 @@ constexpr char kNumericsId[] = "cpu-lanes16/1";
 }  // namespace
 
 absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
-  if (config.model_path.empty()) return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
+  if (config.model_path.empty())
+    return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
   ServedModel served;
   ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model_path));
   for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});

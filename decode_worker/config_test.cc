@@ -1,0 +1,48 @@
+// Proves that the defaults are valid and printable, and that contradictions between fields are named.
+#include "decode_worker/config.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem::decode {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DecodeConfigTest, DefaultsAreValidAndReadThemselvesBack) {
+  DecodeConfig config, read_back;
+  EXPECT_TRUE(Validate(config).ok());
+  base::ConfigSchema schema("decode_worker"), other("decode_worker");
+  AddFields(schema, config);
+  AddFields(other, read_back);
+  read_back.max_running_requests = 1;
+  ASSERT_TRUE(other.Apply(schema.Print(), "printed.yaml", {}).ok());
+  EXPECT_EQ(read_back.max_running_requests, config.max_running_requests);
+  EXPECT_EQ(other.Print(), schema.Print());
+}
+
+TEST(DecodeConfigTest, NamesAnUnknownLane) {
+  DecodeConfig config;
+  config.lanes = {"ucx_shm", "carrier_pigeon"};
+  EXPECT_THAT(Validate(config).message(), HasSubstr("carrier_pigeon"));
+  config.lanes = {};
+  EXPECT_FALSE(Validate(config).ok());
+}
+
+TEST(DecodeConfigTest, SilenceIsLongerThanTwoHeartbeats) {
+  DecodeConfig config;
+  config.heartbeat_interval = absl::Milliseconds(400);
+  EXPECT_THAT(Validate(config).message(), HasSubstr("peer_silence_max"));
+}
+
+TEST(DecodeConfigTest, RangesAreRefusedWithTheirPlace) {
+  DecodeConfig config;
+  base::ConfigSchema schema("decode_worker");
+  AddFields(schema, config);
+  const absl::Status status = schema.Apply("process:\n  rpc_port: 70000\n", "decode.yaml", {});
+  EXPECT_THAT(status.message(), HasSubstr("decode.yaml:2"));
+  EXPECT_FALSE(schema.Apply("cluster:\n  page_size: 32\n", "decode.yaml", {}).ok());
+}
+
+}  // namespace
+}  // namespace tandem::decode

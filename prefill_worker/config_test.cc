@@ -1,0 +1,56 @@
+// Proves that the defaults are valid and printable, and that contradictions between fields are named.
+#include "prefill_worker/config.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace tandem::prefill {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PrefillConfigTest, DefaultsAreValidAndReadThemselvesBack) {
+  PrefillConfig config, read_back;
+  EXPECT_TRUE(Validate(config).ok());
+  base::ConfigSchema schema("prefill_worker"), other("prefill_worker");
+  AddFields(schema, config);
+  AddFields(other, read_back);
+  read_back.max_running_requests = 1;
+  ASSERT_TRUE(other.Apply(schema.Print(), "printed.yaml", {}).ok());
+  EXPECT_EQ(read_back.max_running_requests, config.max_running_requests);
+  EXPECT_EQ(other.Print(), schema.Print());
+}
+
+TEST(PrefillConfigTest, NamesAnUnknownLane) {
+  PrefillConfig config;
+  config.lanes = {"ucx_shm", "carrier_pigeon"};
+  EXPECT_THAT(Validate(config).message(), HasSubstr("carrier_pigeon"));
+  config.lanes = {};
+  EXPECT_FALSE(Validate(config).ok());
+}
+
+TEST(PrefillConfigTest, SilenceIsLongerThanTwoHeartbeats) {
+  PrefillConfig config;
+  config.heartbeat_interval = absl::Milliseconds(400);
+  EXPECT_THAT(Validate(config).message(), HasSubstr("peer_silence_max"));
+}
+
+TEST(PrefillConfigTest, AWildcardIsNoAddressToAdvertise) {
+  PrefillConfig config;
+  config.advertise_host = "0.0.0.0";
+  EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument);
+  config.advertise_host = "prefill-0.prefill";
+  EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+}
+
+TEST(PrefillConfigTest, RangesAreRefusedWithTheirPlace) {
+  PrefillConfig config;
+  base::ConfigSchema schema("prefill_worker");
+  AddFields(schema, config);
+  const absl::Status status = schema.Apply("process:\n  rpc_port: 70000\n", "prefill.yaml", {});
+  EXPECT_THAT(status.message(), HasSubstr("prefill.yaml:2"));
+  EXPECT_FALSE(schema.Apply("cluster:\n  page_size: 32\n", "prefill.yaml", {}).ok());
+}
+
+}  // namespace
+}  // namespace tandem::prefill
