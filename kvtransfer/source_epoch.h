@@ -39,6 +39,7 @@ struct SourceEpoch {
   std::set<int> sampled_choices;
   std::vector<proto::TransferMessage> said;  // everything D needs, for Repeat; in kEnding, the Abort
   absl::Duration next_repeat = absl::InfiniteDuration();
+  absl::Duration next_answer = -absl::InfiniteDuration();  // a Repeat before it is not answered
 };
 
 struct TargetLink {

@@ -177,6 +177,9 @@ void TransferSource::OnRepeat(const EpochId& id, const proto::TransferMessage& m
   }
   SourceEpoch& epoch = it->second;
   if (epoch.phase == SourcePhase::kStarting) return Break(id, epoch, absl::AbortedError("a part of start was lost"));
+  const absl::Duration now = clock_->Now();
+  if (now < epoch.next_answer) return;  // several came while the engine was busy
+  epoch.next_answer = now + options_.repeat_interval / 2;
   ++counters_.repeats_answered;
   for (const proto::TransferMessage& said : epoch.said) Say(id, said);
 }
@@ -478,10 +481,11 @@ void TransferSource::AppendState(std::vector<uint64_t>& state) const {
     link.dead.AppendState(state);
   }
   for (const auto& [id, epoch] : epochs_) {
-    state.insert(state.end(), {id.target_incarnation, id.epoch, epoch.key.request_id(), epoch.key.attempt(),
-                               static_cast<uint64_t>(epoch.phase),
-                               epoch.start.has_value() ? epoch.start->request().prompt_tokens.size() : 0,
-                               from_now(epoch.deadline), from_now(epoch.next_repeat), epoch.said.size()});
+    state.insert(
+        state.end(),
+        {id.target_incarnation, id.epoch, epoch.key.request_id(), epoch.key.attempt(),
+         static_cast<uint64_t>(epoch.phase), epoch.start.has_value() ? epoch.start->request().prompt_tokens.size() : 0,
+         from_now(epoch.deadline), from_now(epoch.next_repeat), from_now(epoch.next_answer), epoch.said.size()});
     for (const auto& pages : epoch.pages) state.insert(state.end(), pages.begin(), pages.end());
     state.insert(state.end(), epoch.is_complete.begin(), epoch.is_complete.end());
     state.insert(state.end(), epoch.latent_sums.begin(), epoch.latent_sums.end());

@@ -39,7 +39,8 @@ struct SourceOptions {
   // How long pages are kept for a decode worker whose control stream is gone. When it greets again, or a new
   // incarnation of it does, what the old stream carried ends at once.
   absl::Duration lease = absl::Seconds(2);
-  // An Abort of ours that is not acknowledged is said again after this long.
+  // An Abort of ours that is not acknowledged is said again after this long. Of several Repeats within half of it, one
+  // is answered: decode asks again where that was lost.
   absl::Duration repeat_interval = absl::Seconds(1);
   int max_prompt_tokens = 1 << 20;  // a longer Start is refused
 };

@@ -47,7 +47,7 @@ struct TargetOptions {
   absl::Duration repeat_interval = absl::Seconds(1);
   LanePolicy lane_policy;
   // Fetches are outstanding at a peer and none has completed for this long: the peer is reset.
-  absl::Duration fetch_stall_max = absl::Seconds(2);
+  absl::Duration fetch_stall_max = absl::Seconds(4);
 };
 
 struct SourcePeer {
