@@ -44,14 +44,17 @@ void ClientRequest::CheckComplete(Violations& violations) const {
   }
 }
 
-void ClientRequest::CheckFailure(bool faults_were_planned, Violations& violations) const {
+void ClientRequest::CheckFailure(const FaultPlan& plan, Violations& violations) const {
   const bool has_little_time = time_limit < absl::InfiniteDuration();
   bool is_explained = false;
   switch (error.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kDataLoss:
-      is_explained = faults_were_planned;
+      is_explained = plan.HasFaults();
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      is_explained = plan.num_requests > kSimLineMax;
       break;
     case absl::StatusCode::kDeadlineExceeded:
       is_explained = has_little_time;

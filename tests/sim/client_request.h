@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "router/cluster.h"
+#include "tests/sim/fault_plan.h"
 #include "tests/sim/violations.h"
 
 namespace tandem::sim {
@@ -35,7 +36,7 @@ struct ClientRequest {
   // A complete answer is the oracle's, whole, in tokens and in text.
   void CheckComplete(Violations& violations) const;
   // A failure has a cause that faults explain.
-  void CheckFailure(bool faults_were_planned, Violations& violations) const;
+  void CheckFailure(const FaultPlan& plan, Violations& violations) const;
 };
 
 }  // namespace tandem::sim

@@ -9,6 +9,9 @@
 
 namespace tandem::sim {
 
+// Requests that may wait in line at one worker.
+inline constexpr int kSimLineMax = 48;
+
 struct FaultPlan {
   // The cluster.
   int num_prefills = 1;

@@ -36,7 +36,7 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
       model_(memory_.pool(), kSimModel),
       engine_(
           {.batch = {.num_sequences_max = plan.max_running_requests, .num_rows_max = plan.max_running_requests + 32},
-           .num_waiting_max = 64,
+           .num_waiting_max = kSimLineMax,
            .context_length_max = layout_.num_pages * kvcache::kPageTokens,
            .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}}},
           events.clock(), model_, memory_.pool(), *this),
@@ -257,19 +257,27 @@ void SimDecode::EndFetch(uint64_t fetch_id, absl::Status status) {
 }
 
 void SimDecode::Cancel(kvtransfer::CancelFetches cancel) {
-  std::vector<uint64_t> ids;
   for (const auto& [id, running] : fetches_) {
-    if (running.fetch.peer == cancel.peer && running.fetch.epoch == cancel.epoch) ids.push_back(id);
+    if (running.fetch.peer == cancel.peer && running.fetch.epoch == cancel.epoch) CancelSoon(id);
   }
-  for (const uint64_t id : ids) EndFetch(id, absl::CancelledError("cancelled"));
 }
 
 void SimDecode::FailFetches(const std::string& peer) {
-  std::vector<uint64_t> ids;
   for (const auto& [id, running] : fetches_) {
-    if (running.fetch.peer == peer) ids.push_back(id);
+    if (running.fetch.peer == peer) CancelSoon(id);
   }
-  for (const uint64_t id : ids) EndFetch(id, absl::CancelledError("the lane is closed"));
+}
+
+// A lane stops at the end of the piece that it is copying: until its fetch has ended it may store into the pages.
+void SimDecode::CancelSoon(uint64_t fetch_id) {
+  const absl::Duration soon = events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(4));
+  const double copied = events_.DrawUnit();
+  events_.After(soon, [weak = weak_from_this(), fetch_id, copied] {
+    const auto self = weak.lock();
+    if (self == nullptr || !self->fetches_.contains(fetch_id)) return;  // it had ended before
+    self->Copy(self->fetches_.at(fetch_id), 0, copied);
+    self->EndFetch(fetch_id, absl::CancelledError("cancelled"));
+  });
 }
 
 }  // namespace tandem::sim

@@ -64,6 +64,7 @@ class SimDecode final : public decode::Outbox, public std::enable_shared_from_th
   void Greet(const std::string& address);
   void OnLinkClosed(const std::string& address, uint64_t session, const absl::Status& why);
   void FailFetches(const std::string& peer);
+  void CancelSoon(uint64_t fetch_id);
   void EndFetch(uint64_t fetch_id, absl::Status status);
   // Copies the share [from, to) of each run.
   void Copy(const RunningFetch& running, double from, double to);

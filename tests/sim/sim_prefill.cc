@@ -25,7 +25,7 @@ SimPrefill::SimPrefill(EventQueue& events, const FaultPlan& plan, const WorkerNa
       memory_(std::make_shared<PoolMemory>(layout_)),
       model_(memory_->pool(), kSimModel),
       engine_({.chunks = {.num_tokens_max = plan.chunked_prefill_size, .num_chunks_max = 8},
-               .num_waiting_max = 64,
+               .num_waiting_max = kSimLineMax,
                .transfer = {.incarnation = incarnation_, .layout = layout_}},
               events.clock(), model_, memory_->pool(), &readable_, *this),
       actor_(std::make_shared<EngineActor<prefill::Engine>>(events, plan, engine_)),

@@ -124,7 +124,7 @@ class SimRouter::Run final : public router::RequestListener {
     if (!output.error.ok()) {
       client_->end = RequestEnd::kFailed;
       client_->error = output.error;
-      client_->CheckFailure(router_.plan_.HasFaults(), router_.violations_);
+      client_->CheckFailure(router_.plan_, router_.violations_);
     }
     if (output.is_released) {
       client_->is_released = true;
