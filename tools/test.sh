@@ -43,6 +43,8 @@ check configuration_docs tools/configuration_docs.sh --check
 check format tools/check_format.sh
 
 echo "== pytest"
+TANDEM_BIN_DIR=$(bazel info bazel-bin 2>/dev/null)
+export TANDEM_BIN_DIR
 "$python" -m pytest -q --junitxml="$reports/pytest.xml" tools tests/e2e
 # The report counts the failures; without one, pytest itself failed.
 [ -f "$reports/pytest.xml" ] || check pytest false
@@ -53,10 +55,12 @@ if [ -n "$long" ]; then
       --build_tag_filters=-no_sanitizer //base/... //kvcache/... //kvtransfer/... //router/... //prefill_worker/... \
       //decode_worker/... //tests/sim/...
   done
+  check long_walks bazel test //kvtransfer:transfer_enumeration_long_test
   check no_cuda env CUDA_HOME=/nonexistent bazel build //...
 fi
 
+testlogs=$(bazel info bazel-testlogs 2>/dev/null)
 # One report per test target of this tree: a stale folder counts nothing, a missing report counts as failed.
 mapfile -t bazel_reports < <(bazel query --noshow_progress --ui_event_filters=-info \
-  'tests(//...) except attr(tags, manual, //...)' 2>/dev/null | sed 's|^//|bazel-testlogs/|; s|:|/|; s|$|/test.xml|')
+  'tests(//...) except attr(tags, manual, //...)' 2>/dev/null | sed "s|^//|$testlogs/|; s|:|/|; s|\$|/test.xml|")
 tools/test_summary.py "${bazel_reports[@]}" "$reports"/*.xml

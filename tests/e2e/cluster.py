@@ -9,6 +9,7 @@ that the kernel hands out to outgoing connections.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import random
@@ -43,9 +44,17 @@ HELD = {
 }
 
 
+@functools.cache
+def bin_folder():
+    if "TANDEM_BIN_DIR" in os.environ:
+        return Path(os.environ["TANDEM_BIN_DIR"])
+    asked = subprocess.run(["bazel", "info", "bazel-bin"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return Path(asked.stdout.strip())
+
+
 def binary(target):
     """Path of the built binary of "//folder:name", given as "folder/name"."""
-    path = Path(os.environ.get("TANDEM_BIN_DIR", ROOT / "bazel-bin")) / target
+    path = bin_folder() / target
     if not path.exists():
         raise FileNotFoundError(f"{path} is not built: bazel build //{target.replace('/', ':')}")
     return path

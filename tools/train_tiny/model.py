@@ -102,8 +102,10 @@ def masked_attention(q, k, v, iq, ik, iw, document_q, document_k, row_begin, sca
     allowed = (columns <= rows) & (document_q[:, :, None] == document_k[:, None, :])
     index = index_scores(iq, ik, iw).masked_fill(~allowed, float("-inf"))
     if topk is not None and m > topk:
-        threshold = torch.topk(index.detach(), topk, dim=-1, sorted=False).values.amin(-1, keepdim=True)
-        allowed = allowed & (index.detach() >= threshold)
+        # Exactly topk, ties to the lower position as the engine does: a threshold alone would keep every tie, and an
+        # indexer whose scores are all zero would go unnoticed as dense attention.
+        kept = torch.sort(index.detach(), dim=-1, descending=True, stable=True).indices[..., :topk]
+        allowed = allowed & torch.zeros_like(allowed).scatter_(-1, kept, True)
         index = index.masked_fill(~allowed, float("-inf"))
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k).float() * scale
     probabilities = scores.masked_fill(~allowed[:, None], float("-inf")).softmax(-1)
