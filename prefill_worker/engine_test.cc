@@ -33,6 +33,7 @@ constexpr uint64_t kDecode = 0xD, kPrefill = 0xF;
 constexpr char kPeer[] = "prefill:8998";
 constexpr sim::HashModelOptions kModel{.vocab_size = 97, .weights_seed = 42};
 constexpr int kNumLayers = 3;
+constexpr std::byte kFormerTenant{0xA5};
 
 // Tells the test what happens around it.
 class SpiedModel final : public model::ModelExecutor {
@@ -77,7 +78,7 @@ class EngineTest : public ::testing::Test, public Outbox {
     const kvcache::KvLayout layout{.num_layers = kNumLayers, .num_pages = num_pages};
     memory_ = std::make_unique<sim::PoolMemory>(layout);
     // Bytes of former tenants everywhere.
-    std::memset(memory_->bytes().data(), 0xA5, memory_->bytes().size());
+    std::fill(memory_->bytes().begin(), memory_->bytes().end(), kFormerTenant);
     model_ = std::make_unique<SpiedModel>(memory_->pool());
     engine_ =
         std::make_unique<Engine>(EngineOptions{.chunks = {.num_tokens_max = chunked_prefill_size, .num_chunks_max = 8},
@@ -142,6 +143,9 @@ class EngineTest : public ::testing::Test, public Outbox {
   }
   void Copy(const kvtransfer::StartFetch& fetch) {
     for (const kvtransfer::ByteRun& run : fetch.runs) {
+      const auto source = memory_->bytes().subspan(run.source_offset, run.num_bytes);
+      const auto former_tenant = std::search_n(source.begin(), source.end(), 16, kFormerTenant);
+      EXPECT_TRUE(former_tenant == source.end()) << "bytes of a page's former tenant travel";
       std::memcpy(decode_memory_->bytes().data() + run.target_offset, memory_->bytes().data() + run.source_offset,
                   run.num_bytes);
     }

@@ -10,6 +10,7 @@ FaultPlan DrawFaultPlan(EventQueue& events) {
   plan.num_decodes = static_cast<int>(events.DrawInt(1, 3));
   plan.num_requests = static_cast<int>(events.DrawInt(20, 90));
   plan.num_bursts = static_cast<int>(events.DrawInt(1, 8));
+  plan.max_new_tokens = static_cast<int>(events.Chance(0.5) ? events.DrawInt(20, 120) : events.DrawInt(120, 300));
   plan.prefill_pages = static_cast<int>(events.DrawInt(5, 24));
   plan.decode_pages = static_cast<int>(events.Chance(0.6) ? events.DrawInt(5, 12) : events.DrawInt(13, 40));
   plan.chunked_prefill_size = static_cast<int>(events.DrawInt(16, 256));
@@ -37,13 +38,14 @@ FaultPlan DrawFaultPlan(EventQueue& events) {
 }
 
 std::string FaultPlan::ToString() const {
-  return absl::StrCat(
-      "prefills=", num_prefills, " decodes=", num_decodes, " requests=", num_requests, " bursts=", num_bursts,
-      " prefill_pages=", prefill_pages, " decode_pages=", decode_pages, " chunk=", chunked_prefill_size,
-      " running_max=", max_running_requests, " lanes=", num_lanes, " crashes(p,d,r)=", prefill_crashes, ",",
-      decode_crashes, ",", router_crashes, " cuts(pair,router)=", pair_cuts, ",", router_link_cuts, " cancel=", cancel,
-      " deadline=", deadline, " fetch(error,corrupt,stall)=", fetch_error, ",", fetch_corrupt, ",", fetch_stall,
-      " slow(message,step)=", slow_message, ",", slow_step, " reads_dead_memory=", reads_dead_memory ? 1 : 0);
+  return absl::StrCat("prefills=", num_prefills, " decodes=", num_decodes, " requests=", num_requests,
+                      " bursts=", num_bursts, " new_tokens_max=", max_new_tokens, " prefill_pages=", prefill_pages,
+                      " decode_pages=", decode_pages, " chunk=", chunked_prefill_size,
+                      " running_max=", max_running_requests, " lanes=", num_lanes, " crashes(p,d,r)=", prefill_crashes,
+                      ",", decode_crashes, ",", router_crashes, " cuts(pair,router)=", pair_cuts, ",", router_link_cuts,
+                      " cancel=", cancel, " deadline=", deadline, " fetch(error,corrupt,stall)=", fetch_error, ",",
+                      fetch_corrupt, ",", fetch_stall, " slow(message,step)=", slow_message, ",", slow_step,
+                      " reads_dead_memory=", reads_dead_memory ? 1 : 0);
 }
 
 }  // namespace tandem::sim

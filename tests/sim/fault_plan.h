@@ -17,7 +17,8 @@ struct FaultPlan {
   int num_prefills = 1;
   int num_decodes = 1;
   int num_requests = 0;
-  int num_bursts = 1;  // in which they arrive
+  int num_bursts = 1;      // in which they arrive
+  int max_new_tokens = 0;  // of one request, at most
   int prefill_pages = 0;
   int decode_pages = 0;
   int chunked_prefill_size = 0;

@@ -99,7 +99,8 @@ std::shared_ptr<ClientRequest> SimCluster::MakeRequest(absl::Duration submit_at)
   order.top_p = events_.Chance(0.5) ? 1.0f : 0.9f;
   order.top_k = events_.Chance(0.7) ? 0 : static_cast<int32_t>(events_.DrawInt(1, 40));
   order.seed = events_.Draw();
-  order.max_new_tokens = static_cast<uint32_t>(events_.Chance(0.2) ? events_.DrawInt(1, 3) : events_.DrawInt(4, 120));
+  order.max_new_tokens =
+      static_cast<uint32_t>(events_.Chance(0.2) ? events_.DrawInt(1, 3) : events_.DrawInt(4, plan_.max_new_tokens));
   if (events_.Chance(0.6)) order.stop_token_ids.push_back(kStopToken);
   if (events_.Chance(plan_.cancel)) {
     client->client_leaves_after = events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(1500));
@@ -152,12 +153,14 @@ void SimCluster::PlanFaults() {
     const size_t index = events_.DrawInt(0, plan_.num_prefills - 1);
     if (prefills_[index] == nullptr) return;
     prefills_[index].reset();
+    if (StaysDown(prefills_)) return;
     events_.After(draw_down_time(), [=, this] { StartPrefill(index); });
   });
   strike(plan_.decode_crashes, [=, this] {
     const size_t index = events_.DrawInt(0, plan_.num_decodes - 1);
     if (decodes_[index] == nullptr) return;
     decodes_[index].reset();
+    if (StaysDown(decodes_)) return;
     events_.After(draw_down_time(), [=, this] { StartDecode(index); });
   });
   strike(plan_.router_crashes, [=, this] {
@@ -172,6 +175,13 @@ void SimCluster::PlanFaults() {
   strike(plan_.router_link_cuts, [this] {
     if (router_ != nullptr) router_->CutOneLink();
   });
+}
+
+// Some crashed workers never come back, so that what others keep for them must lapse; one of each kind always does.
+template <typename Workers>
+bool SimCluster::StaysDown(const Workers& workers) {
+  const bool is_another_up = std::any_of(workers.begin(), workers.end(), [](const auto& w) { return w != nullptr; });
+  return events_.Chance(0.3) && is_another_up;
 }
 
 // ---- Checks ----
@@ -193,6 +203,7 @@ void SimCluster::CheckEnded() {
 
 void SimCluster::CheckAtRest() {
   for (const auto& prefill : prefills_) {
+    if (prefill == nullptr) continue;  // crashed for good
     const prefill::Engine& engine = prefill->engine();
     const kvtransfer::SourceLedger ledger = engine.transfer().ledger();
     if (!engine.IsAtRest() || engine.pages().num_used() != 0 || ledger != kvtransfer::SourceLedger()) {
@@ -201,6 +212,7 @@ void SimCluster::CheckAtRest() {
     }
   }
   for (const auto& decode : decodes_) {
+    if (decode == nullptr) continue;
     const decode::Engine& engine = decode->engine();
     const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
     if (!engine.IsAtRest() || engine.pages().num_used() != 0 || ledger != kvtransfer::TargetLedger() ||
@@ -235,6 +247,7 @@ RunSummary SimCluster::Summarise() const {
     summary.num_router_lost += client->end == RequestEnd::kRouterLost ? 1 : 0;
   }
   for (const auto& decode : decodes_) {
+    if (decode == nullptr) continue;
     summary.retractions += decode->engine().counters().retractions;
     summary.tokens_replayed += decode->engine().counters().tokens_replayed;
     summary.wrong_sums += decode->engine().transfer().counters().wrong_sums;

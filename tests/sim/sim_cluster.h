@@ -53,6 +53,8 @@ class SimCluster final {
   void StartDecode(size_t index);
   void Submit(const std::shared_ptr<ClientRequest>& client);
   std::shared_ptr<ClientRequest> MakeRequest(absl::Duration submit_at);
+  template <typename Workers>
+  bool StaysDown(const Workers& workers);
   // Runs until `is_done` or until the time is over; false then.
   template <typename Condition>
   bool RunUntil(absl::Duration until, Condition is_done);
