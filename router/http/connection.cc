@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -111,6 +112,18 @@ std::optional<std::pair<int, std::string>> RefusalOf(const boost::system::error_
     return std::pair(400, absl::StrCat("malformed HTTP request: ", error.message()));
   }
   return std::nullopt;  // the socket failed
+}
+
+// Feeds the parser what was read before the client's FIN. Asio does not report a FIN twice, so nothing more is read.
+template <typename IsEnough>
+boost::system::error_code ParseBuffered(RequestParser& parser, boost::beast::flat_buffer& buffer,
+                                        const IsEnough& is_enough) {
+  boost::system::error_code error;
+  while (!is_enough() && !error) {
+    if (buffer.size() == 0) return http::error::partial_message;
+    buffer.consume(parser.put(buffer.data(), error));
+  }
+  return error == http::error::need_more ? http::error::partial_message : error;
 }
 
 void FillRequest(RequestParser& parser, HttpRequest* request) {
@@ -225,9 +238,14 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
   parser.header_limit(static_cast<uint32_t>(limits.header_bytes_max));
   parser.body_limit(limits.body_bytes_max);
 
-  ArmTimer(limits.header_time_max);
-  auto [header_error, header_size] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
-  DisarmTimer();
+  ErrorCode header_error;
+  if (has_fin_) {
+    header_error = ParseBuffered(parser, buffer_, [&] { return parser.is_header_done(); });
+  } else {
+    ArmTimer(limits.header_time_max);
+    std::tie(header_error, std::ignore) = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
+    DisarmTimer();
+  }
   AnswerBuffer::Terms terms;
   terms.is_http_1_0 = parser.is_header_done() && parser.get().version() < 11;
   terms.is_head = parser.is_header_done() && parser.get().method() == http::verb::head;
@@ -267,9 +285,14 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
   }
   const absl::Duration body_deadline = base::RealClock().Now() + limits.body_time_max;
   while (!parser.is_done()) {
-    ArmTimer(std::min(body_deadline - base::RealClock().Now(), limits.body_stall_max));
-    auto [error, size] = co_await http::async_read_some(socket_, buffer_, parser, kAwait);
-    DisarmTimer();
+    ErrorCode error;
+    if (has_fin_) {
+      error = ParseBuffered(parser, buffer_, [&] { return parser.is_done(); });
+    } else {
+      ArmTimer(std::min(body_deadline - base::RealClock().Now(), limits.body_stall_max));
+      std::tie(error, std::ignore) = co_await http::async_read_some(socket_, buffer_, parser, kAwait);
+      DisarmTimer();
+    }
     if (timed_out_) co_return RefuseRequest(408, "request body did not arrive in time");
     if (error) {
       const auto refusal = RefusalOf(error, limits);
@@ -319,10 +342,12 @@ asio::awaitable<bool> Connection::Answer() {
     watcher_done_.expires_at(asio::steady_timer::time_point::max());
     co_await watcher_done_.async_wait(kAwait);
   }
-  co_return !is_broken && !state->is_client_gone && state->answer.keeps_alive() && !has_fin_ && !group_->is_draining;
+  co_return !is_broken && !state->is_client_gone && state->answer.keeps_alive() && !group_->is_draining &&
+      !(has_fin_ && buffer_.size() == 0);
 }
 
 asio::awaitable<void> Connection::Watch(std::shared_ptr<ExchangeState> state) {
+  if (has_fin_) OnFin(*state);  // came while an earlier request of this connection was answered
   while (!watch_must_end_ && !state->is_client_gone) {
     if (has_fin_ || buffer_.size() >= group_->limits.pipelined_bytes_max) {
       if (HasBrokenDown()) {
@@ -339,8 +364,7 @@ asio::awaitable<void> Connection::Watch(std::shared_ptr<ExchangeState> state) {
       buffer_.commit(size);
     } else if (error == asio::error::eof) {
       has_fin_ = true;
-      state->answer.CloseAfterwards();
-      SendProbe(*state);
+      OnFin(*state);
     } else {
       if (error != asio::error::operation_aborted) ClientLeft(*state);
       break;
@@ -350,7 +374,8 @@ asio::awaitable<void> Connection::Watch(std::shared_ptr<ExchangeState> state) {
   watcher_done_.cancel();
 }
 
-void Connection::SendProbe(ExchangeState& state) {
+void Connection::OnFin(ExchangeState& state) {
+  if (buffer_.size() == 0) state.answer.CloseAfterwards();  // else there are requests that it sent before
   if (!state.answer.has_started()) {
     state.answer.WriteContinue();
   } else if (!state.answer.is_finished() && !state.probe.empty()) {

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "boost/asio/executor_work_guard.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
@@ -107,7 +108,9 @@ TEST(HttpFuzzTest, EveryConnectionEndsAndEveryAnswerIsHttp) {
     RawClient client((*server)->port());
     const size_t cut = random() % (bytes.size() + 1);
     if (client.Send(bytes.substr(0, cut)) && client.Send(bytes.substr(cut))) client.ShutdownSend();
+    const absl::Duration asked_at = base::RealClock().Now();
     const std::string answer = client.ReadToClose();
+    ASSERT_LT(base::RealClock().Now() - asked_at, RawClient::kPatience / 2) << absl::CEscape(bytes);
     if (!answer.empty()) {
       ASSERT_TRUE(absl::StartsWith(answer, "HTTP/1.1 ")) << absl::CEscape(bytes) << "\n" << absl::CEscape(answer);
     }

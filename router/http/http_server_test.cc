@@ -148,6 +148,28 @@ TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(client.ReadResponse().body, absl::StrCat("POST /echo  ", i));
 }
 
+TEST_F(HttpServerTest, RequestsSentBeforeAHalfCloseAreAllAnswered) {
+  Start();
+  RawClient client(port());
+  ASSERT_TRUE(client.Send(Post("/echo", "1") + Post("/echo", "2") + Post("/echo", "3")));
+  client.ShutdownSend();
+  const std::string answers = client.ReadToClose();
+  for (const char* answer : {"POST /echo  1", "POST /echo  2", "POST /echo  3"}) {
+    EXPECT_TRUE(absl::StrContains(answers, answer)) << answers;
+  }
+}
+
+TEST_F(HttpServerTest, HalfARequestBeforeAHalfCloseIsDropped) {
+  Start();
+  for (int round = 0; round < 50; ++round) {
+    RawClient client(port());
+    ASSERT_TRUE(client.Send(Post("/echo", "1") + "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Len"));
+    client.ShutdownSend();
+    const std::string answers = client.ReadToClose();
+    ASSERT_TRUE(absl::EndsWith(answers, "POST /echo  1")) << answers << " in round " << round;
+  }
+}
+
 TEST_F(HttpServerTest, ChunkedBodiesAreRead) {
   Start();
   RawClient client(port());

@@ -56,9 +56,11 @@ absl::StatusOr<json::value> ParseTree(absl::string_view body, json::memory_resou
   } catch (const std::exception&) {  // bad_alloc, or length_error of a string
     return WithDetails(absl::InvalidArgumentError("body: has too many values for its size"), "", "invalid_json");
   }
-  return WithDetails(absl::InvalidArgumentError(absl::StrCat("body: invalid JSON near byte ", consumed, " of ",
-                                                             body.size(), ": ", error.message())),
-                     "", "invalid_json");
+  const bool is_no_ascii = consumed < body.size() && static_cast<unsigned char>(body[consumed]) >= 0x80;
+  return WithDetails(
+      absl::InvalidArgumentError(absl::StrCat("body: invalid JSON near byte ", consumed, " of ", body.size(), ": ",
+                                              error.message(), is_no_ascii ? " (perhaps not UTF-8)" : "")),
+      "", "invalid_json");
 }
 
 // OpenAI's seed is an integer of any sign; its bits are the seed.
