@@ -1,4 +1,4 @@
-// Zeroed anonymous memory, committed page by page as it is touched. Tested through worker_test.cc.
+// Zeroed anonymous memory, committed page by page as it is touched. Tested through //tests/workers.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Opens the lanes to a prefill worker that has been greeted: the kinds both sides offer, in this side's order, each
 // tried with a warm-up fetch whose rate is measured. A lane that cannot be opened, or is far slower than its kind must
 // be, is refused with its reason and not used.
-// Tested by lane_wiring_test.cc (loopback and UCX sources in this process).
+// Tested by //tests/workers (real UCX sources).
 #pragma once
 
 #include <cstddef>

@@ -2,7 +2,7 @@
 //
 // Opening lanes, measuring them and closing links take time; the engine's thread only leaves orders here. A peer is
 // told up when its lanes are wired, and down exactly once after each up; a session that ended while it was being wired
-// is never told up. Tested by peer_links_test.cc (a real bootstrap service on loopback).
+// is never told up. Tested by //tests/workers (a real bootstrap service that refuses, dies and comes back).
 #pragma once
 
 #include <cstdint>

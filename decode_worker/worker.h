@@ -1,7 +1,7 @@
 // The decode worker as a process: the engine on its thread, with streams, links, lanes and the admin server around it.
 //
 // The shell decides nothing: it carries messages between gRPC, lanes and the engine's mailbox, and shows what the
-// engine says of itself. Tested by worker_test.cc.
+// engine says of itself. Tested by //tests/workers.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // The prefill worker's gRPC server for routers: Live, on which they learn of its load and its life.
-// Tested by worker_test.cc.
+// Tested by //tests/workers.
 #pragma once
 
 #include <memory>

@@ -2,7 +2,7 @@
 // source end of the lanes and the admin server around it.
 //
 // The shell decides nothing: it carries messages between gRPC and the engine's mailbox, and shows what the engine says
-// of itself. Tested by worker_test.cc.
+// of itself. Tested by //tests/workers.
 #pragma once
 
 #include <memory>

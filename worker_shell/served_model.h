@@ -1,5 +1,5 @@
 // The checkpoint that a worker serves: what the handshake says of it, and its executor.
-// Tested by worker_test.cc of both workers.
+// Tested by //tests/workers.
 #pragma once
 
 #include <cstddef>
