@@ -1,8 +1,9 @@
 // The command line that all services share.
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <sstream>
+#include <iterator>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,11 +22,16 @@ constexpr char kUsage[] =
     "  --help                this text\n";
 
 absl::StatusOr<std::string> ReadFile(const std::string& name) {
+  // A folder opens like a file and reads as empty: a wrong mount would go unnoticed.
+  std::error_code error;
+  if (std::filesystem::is_directory(name, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("--config ", name, " is a folder; a file is expected"));
+  }
   std::ifstream file(name, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file.good() && !file.eof()) return absl::NotFoundError(absl::StrCat("cannot read --config file ", name));
-  return text.str();
+  if (!file.is_open()) return absl::NotFoundError(absl::StrCat("cannot read --config file ", name));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) return absl::DataLossError(absl::StrCat("--config file ", name, " could not be read to its end"));
+  return text;
 }
 
 }  // namespace

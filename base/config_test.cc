@@ -155,6 +155,7 @@ TEST(ConfigTest, TheCommandLineRefusesWhatItDoesNotKnow) {
   EXPECT_THAT(std::string(Load(s, {"--chunk", "3"}).status().message()), HasSubstr("unknown argument --chunk"));
   EXPECT_THAT(std::string(Load(s, {"--config"}).status().message()), HasSubstr("--config needs a value"));
   EXPECT_EQ(Load(s, {"--config", "/no/such/file"}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Load(s, {"--config", ::testing::TempDir()}).status().message()), HasSubstr("is a folder"));
 }
 
 }  // namespace

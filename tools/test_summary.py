@@ -28,10 +28,15 @@ def count(path):
     return passed, failed, skipped
 
 
+def parts(path):
+    """The reports of a test that Bazel ran in shards, or the one of a whole."""
+    return sorted(path.parent.glob("shard_*/test.xml")) or [path]
+
+
 def main(arguments):
     passed, failed, skipped = 0, [], 0
-    for argument in arguments:
-        file_passed, file_failed, file_skipped = count(pathlib.Path(argument))
+    for path in [part for argument in arguments for part in parts(pathlib.Path(argument))]:
+        file_passed, file_failed, file_skipped = count(path)
         passed += file_passed
         failed += file_failed
         skipped += file_skipped
