@@ -10,7 +10,7 @@ namespace tandem::sim {
 namespace {
 
 constexpr absl::Duration kLoadTime = absl::Seconds(8);     // in which requests arrive
-constexpr absl::Duration kEndBound = absl::Seconds(60);    // after the last fault, for every request to end
+constexpr absl::Duration kEndBound = absl::Seconds(90);    // after the last fault; a quarantine lasts a minute
 constexpr absl::Duration kRestBound = absl::Seconds(10);   // after that, for everything to be given back
 constexpr absl::Duration kServeBound = absl::Seconds(90);  // for a last request; a quarantine lasts a minute
 constexpr uint32_t kStopToken = 3;
