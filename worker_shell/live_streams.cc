@@ -46,6 +46,15 @@ class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, prot
   absl::Duration last_heard() const { return absl::Nanoseconds(last_heard_ns_.load()); }
   bool has_promised_heartbeats() const { return has_promised_heartbeats_; }
 
+  void Replace(grpc::Status status) {
+    CloseAfterWrite(std::move(status));
+    is_replaced_ = true;
+  }
+  // On the heartbeat thread. A router that has been replaced gets one whole interval to read why.
+  void CutWhereReplaced() {
+    if (is_replaced_ && ++num_beats_replaced_ > 1) Cut();
+  }
+
  private:
   void OnMessage(proto::RouterMessage message) override {
     last_heard_ns_ = absl::ToInt64Nanoseconds(streams_.clock_.Now());
@@ -54,9 +63,14 @@ class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, prot
         Close(std::move(status));
         return;
       }
+      const auto self = std::static_pointer_cast<Stream>(shared_from_this());
+      if (grpc::Status status = streams_.Attach(self, message.hello()); !status.ok()) {
+        LOG_WARNING("router refused", {"router", message.hello().instance()}, {"why", status.error_message()});
+        Close(std::move(status));
+        return;
+      }
       incarnation_ = message.hello().incarnation();
       instance_ = message.hello().instance();
-      streams_.Attach(std::static_pointer_cast<Stream>(shared_from_this()), message.hello());
       return;
     }
     if (message.has_heartbeat()) has_promised_heartbeats_ = true;
@@ -77,6 +91,8 @@ class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, prot
   std::atomic<uint64_t> incarnation_ = 0;
   std::atomic<int64_t> last_heard_ns_;  // point of the clock
   std::atomic<bool> has_promised_heartbeats_ = false;
+  std::atomic<bool> is_replaced_ = false;
+  int num_beats_replaced_ = 0;
 };
 
 LiveStreams::LiveStreams(LiveOptions options, const base::Clock& clock, LiveEvents events)
@@ -102,18 +118,32 @@ LiveReactor* LiveStreams::Open(grpc::CallbackServerContext* context) {
   return std::make_shared<Stream>(context, *this, id)->Run();
 }
 
-void LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) {
-  LOG_INFO("router attached", {"router", router.instance()}, {"stream", stream->id()});
+grpc::Status LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) {
   proto::WorkerMessage hello;
   *hello.mutable_hello() = options_.hello;
-  {
-    absl::MutexLock lock(&mutex_);
-    stream->Send(std::move(hello));  // before anything else can be sent on it
-    if (is_draining_) stream->Send(DrainingMessage());
-    by_id_[stream->id()] = stream;
-    newest_of_[router.incarnation()] = stream->id();
+  absl::MutexLock lock(&mutex_);
+  if (const absl::Status status = succession_.Greet(router); !status.ok()) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, std::string(status.message())};
   }
-  events_.attached(stream->id(), router);
+  ReplaceStreamsOf(router);
+  stream->Send(std::move(hello));  // before anything else can be sent on it
+  if (is_draining_) stream->Send(DrainingMessage());
+  by_id_[stream->id()] = {stream, router};
+  newest_of_[router.incarnation()] = stream->id();
+  LOG_INFO("router attached", {"router", router.instance()}, {"stream", stream->id()});
+  events_.attached(stream->id(), router);  // under the lock: whoever came last must also be told of last
+  return grpc::Status::OK;
+}
+
+void LiveStreams::ReplaceStreamsOf(const proto::Identity& router) {
+  for (const auto& [id, other] : by_id_) {
+    if (other.router.instance() != router.instance()) continue;
+    const bool is_same = other.router.incarnation() == router.incarnation();
+    other.stream->Replace({grpc::StatusCode::ABORTED,
+                           absl::StrCat("replaced by ", is_same ? "a newer stream" : "another incarnation",
+                                        " of router \"", router.instance(), "\"")});
+    newest_of_.erase(other.router.incarnation());
+  }
 }
 
 void LiveStreams::Detach(const Stream& stream) {
@@ -132,7 +162,7 @@ void LiveStreams::Send(uint64_t router_incarnation, proto::WorkerMessage message
     absl::MutexLock lock(&mutex_);
     const auto newest = newest_of_.find(router_incarnation);
     if (newest == newest_of_.end()) return;
-    stream = by_id_.at(newest->second);
+    stream = by_id_.at(newest->second).stream;
   }
   stream->Send(std::move(message));
 }
@@ -140,7 +170,7 @@ void LiveStreams::Send(uint64_t router_incarnation, proto::WorkerMessage message
 void LiveStreams::AnnounceDraining() {
   absl::MutexLock lock(&mutex_);
   is_draining_ = true;
-  for (const auto& [id, stream] : by_id_) stream->Send(DrainingMessage());
+  for (const auto& [id, attached] : by_id_) attached.stream->Send(DrainingMessage());
 }
 
 bool LiveStreams::IsAttached(uint64_t router_incarnation) const {
@@ -161,7 +191,7 @@ void LiveStreams::Beat() {
       absl::MutexLock lock(&mutex_);
       mutex_.AwaitWithTimeout(absl::Condition(&is_stopping_), options_.heartbeat_interval);
       if (is_stopping_) return;
-      for (const auto& [id, stream] : by_id_) streams.push_back(stream);
+      for (const auto& [id, attached] : by_id_) streams.push_back(attached.stream);
     }
     const WorkerVitals vitals = events_.vitals();
     heartbeat.mutable_heartbeat()->set_sequence(sequence);
@@ -170,6 +200,7 @@ void LiveStreams::Beat() {
     *load.mutable_load() = vitals.load;
     const absl::Duration now = clock_.Now();
     for (const std::shared_ptr<Stream>& stream : streams) {
+      stream->CutWhereReplaced();
       const absl::Duration silence = now - stream->last_heard();
       if (stream->has_promised_heartbeats() && silence > options_.silence_max) {
         stream->Close(

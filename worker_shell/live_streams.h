@@ -1,9 +1,11 @@
 // A worker's ends of the routers' Live streams: hello, messages both ways, heartbeats and load, silence.
 //
 // The same for both kinds of workers. A stream counts from its hello on: the worker's own hello is the first message of
-// the answer. A second stream of the same incarnation takes the place of the first for what is sent. One thread sends
-// heartbeat and load on every stream and cuts those whose router has fallen silent (only routers that have sent a
-// heartbeat before: others have not promised any). Events of one stream come in order: attached, message..., lost.
+// the answer. A second stream of the same router instance takes the place of the first, which is ended with ABORTED,
+// whatever its incarnation; an incarnation whose place another has taken is refused with FAILED_PRECONDITION
+// (router_succession.h). One thread sends heartbeat and load on every stream and cuts those whose router has fallen
+// silent (only routers that have sent a heartbeat before: others have not promised any). Events of one stream come in
+// order: attached, message..., lost; attached events of all streams come in the order in which places were taken.
 // Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
 #pragma once
 
@@ -20,6 +22,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.pb.h"
 #include "worker_shell/live_options.h"
+#include "worker_shell/router_succession.h"
 
 namespace tandem::worker_shell {
 
@@ -27,7 +30,7 @@ using LiveReactor = grpc::ServerBidiReactor<proto::RouterMessage, proto::WorkerM
 
 class LiveStreams final {
  public:
-  // `clock` outlives this. Events come on gRPC's threads and must not block.
+  // `clock` outlives this. Events come on gRPC's threads and must neither block nor call back.
   LiveStreams(LiveOptions options, const base::Clock& clock, LiveEvents events);
   // After the server has begun to shut down: waits until no stream is open any more.
   ~LiveStreams();
@@ -43,7 +46,12 @@ class LiveStreams final {
 
  private:
   class Stream;
-  void Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) ABSL_LOCKS_EXCLUDED(mutex_);
+  struct Attached {
+    std::shared_ptr<Stream> stream;
+    proto::Identity router;
+  };
+  grpc::Status Attach(const std::shared_ptr<Stream>& stream, const proto::Identity& router) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReplaceStreamsOf(const proto::Identity& router) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Detach(const Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_);
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -53,7 +61,8 @@ class LiveStreams final {
   mutable absl::Mutex mutex_;
   uint64_t next_stream_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Stream>> by_id_ ABSL_GUARDED_BY(mutex_);
+  RouterSuccession succession_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Attached> by_id_ ABSL_GUARDED_BY(mutex_);  // replaced ones until they have ended
   absl::flat_hash_map<uint64_t, uint64_t> newest_of_ ABSL_GUARDED_BY(mutex_);  // router incarnation -> stream id
   bool is_draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -84,6 +84,14 @@ class LiveStreamsTest : public ::testing::Test {
     return message;
   }
 
+  // Reads to the end; how the stream ended.
+  static grpc::Status Drain(Client& client) {
+    proto::WorkerMessage unread;
+    while (client.Read(&unread)) {
+    }
+    return client.Finish();
+  }
+
   base::FakeClock clock_;
   std::unique_ptr<LiveStreams> streams_;
   std::unique_ptr<Service> service_;
@@ -155,10 +163,60 @@ TEST_F(LiveStreamsTest, TheNewestStreamOfARouterGetsWhatIsSent) {
   ended.mutable_ended();
   streams_->Send(5, ended);
   EXPECT_TRUE(ReadNews(*new_client).has_ended());
-  old_context.TryCancel();
-  old_client->Finish();
+  EXPECT_EQ(Drain(*old_client).error_code(), grpc::StatusCode::ABORTED);
   Events(3);
   EXPECT_TRUE(streams_->IsAttached(5));
+  new_context.TryCancel();
+}
+
+TEST_F(LiveStreamsTest, AnotherIncarnationOfARouterEndsTheStreamOfTheFirstAndKeepsItsPlace) {
+  Serve({});
+  grpc::ClientContext old_context, other_context, new_context, again_context;
+  auto old_client = stub_->Live(&old_context);
+  old_client->Write(Hello("r", 900));
+  Events(1);
+  auto other_client = stub_->Live(&other_context);
+  other_client->Write(Hello("other", 7));
+  Events(2);
+  auto new_client = stub_->Live(&new_context);
+  new_client->Write(Hello("r", 100));
+  // No client does anything here: the worker ends the stream by itself.
+  const grpc::Status replaced = Drain(*old_client);
+  EXPECT_EQ(replaced.error_code(), grpc::StatusCode::ABORTED) << replaced.error_message();
+  EXPECT_EQ(replaced.error_message(), "replaced by another incarnation of router \"r\"");
+  EXPECT_EQ(Events(4), (std::vector<std::string>{"attached r", "attached other", "attached r", "lost"}));
+  EXPECT_FALSE(streams_->IsAttached(900));
+
+  auto again = stub_->Live(&again_context);
+  again->Write(Hello("r", 900));
+  const grpc::Status refused = Drain(*again);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << refused.error_message();
+  EXPECT_EQ(Events(0).size(), 4u) << "a refused router is nobody";
+
+  EXPECT_TRUE(streams_->IsAttached(100));
+  EXPECT_TRUE(streams_->IsAttached(7));
+  EXPECT_TRUE(ReadNews(*new_client).has_hello());
+  proto::WorkerMessage ended;
+  ended.mutable_ended();
+  streams_->Send(100, ended);
+  EXPECT_TRUE(ReadNews(*new_client).has_ended());
+  new_context.TryCancel();
+  other_context.TryCancel();
+}
+
+TEST_F(LiveStreamsTest, AReplacedRouterThatDoesNotReadIsCut) {
+  Serve({.queue_bytes_max = size_t{64} << 20});
+  grpc::ClientContext old_context, new_context;
+  auto old_client = stub_->Live(&old_context);
+  old_client->Write(Hello("r", 5));
+  Events(1);
+  proto::WorkerMessage big;
+  big.mutable_ended()->mutable_error()->set_message(std::string(32 << 20, 'x'));  // more than the transport holds
+  streams_->Send(5, big);
+  auto new_client = stub_->Live(&new_context);
+  new_client->Write(Hello("r", 6));
+  EXPECT_EQ(Events(3), (std::vector<std::string>{"attached r", "attached r", "lost"}));
+  EXPECT_EQ(streams_->num_streams(), 1);
   new_context.TryCancel();
 }
 

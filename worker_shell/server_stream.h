@@ -45,10 +45,26 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
     }
   }
 
-  // The first call decides the status. What is queued is dropped.
+  // The first call decides the status. What is queued is dropped. A client that is being written to at this moment is
+  // cut and sees CANCELLED: nobody knows whether it reads.
   void Close(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     CloseLocked(std::move(status));
+  }
+
+  // As Close, but lets a write under way end, so that a client that reads sees the status. Cut() ends the wait.
+  void CloseAfterWrite(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (is_closing_) return;
+    is_closing_ = true;
+    close_status_ = std::move(status);
+    queue_.clear();
+    if (!is_writing_) this->Finish(close_status_);
+  }
+  // Ends what CloseAfterWrite waits for. Nothing happens to a stream that is not closing.
+  void Cut() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (is_closing_ && is_writing_) context_->TryCancel();
   }
 
  protected:
