@@ -143,6 +143,7 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   view.is_up = true;
   view.is_draining = false;
   view.detail.clear();
+  failures_logged_.erase(&link);
   view.instance = hello.identity().instance();
   view.incarnation = hello.identity().incarnation();
   view.context_length_max = hello.context_length_max();
@@ -172,8 +173,15 @@ void Cluster::SendPrefillSet(WorkerLink& link) {
 void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) {
   WorkerView& view = ViewOf(link);
   view.is_up = false;
-  view.detail = std::string(cause.message());
-  if (!was_up) return;
+  view.detail = cause.message().empty() ? absl::StatusCodeToString(cause.code()) : std::string(cause.message());
+  const bool is_news = failures_logged_[&link].insert(cause.code()).second;
+  if (!was_up) {
+    if (is_news) {
+      LOG_WARNING("worker cannot be used", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
+                  {"cause", cause});
+    }
+    return;
+  }
   LOG_WARNING("worker is down", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
               {"inst", view.instance}, {"cause", cause});
   if (link.role() == WorkerRole::kPrefill) return;

@@ -104,6 +104,8 @@ class Cluster final : private WorkerLinkListener {
   absl::flat_hash_map<uint64_t, Request> requests_;
   // By decode worker: ids that it still works on although they were forgotten; cancelled, not yet confirmed.
   std::vector<absl::flat_hash_set<uint64_t>> unknown_cancelled_;
+  // By link: the codes of the failures logged since it was last up. Each is logged once, not at every retry.
+  absl::flat_hash_map<const WorkerLink*, absl::flat_hash_set<absl::StatusCode>> failures_logged_;
   uint64_t last_request_id_ = 0;
 };
 

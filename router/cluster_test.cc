@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "router/testing/fake_channel.h"
 
@@ -294,6 +295,28 @@ TEST_F(ClusterTest, DrainingWorkerIsUpAgainWithItsNextHello) {
   channels_.to("d0:1").Greet("d0", 9);
   EXPECT_FALSE(cluster_.view().decodes[0].is_draining);
   EXPECT_EQ(cluster_.view().decodes[0].incarnation, 9u);
+}
+
+TEST_F(ClusterTest, WorkerThatWasNeverUpIsLoggedOnceForEachKindOfFailure) {
+  const auto fail_for_a_while = [this](const absl::Status& cause) {
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 400; ++i) {
+      const int before = channels_.num_opened();
+      cluster_.Tick(now_ += WorkerLink::kTickInterval);
+      for (int opened = before; opened < channels_.num_opened(); ++opened) channels_.opened(opened).Break(cause);
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto count = [](const std::string& log, absl::string_view what) {
+    return static_cast<int>(std::vector<std::string>(absl::StrSplit(log, what)).size()) - 1;
+  };
+  std::string log = fail_for_a_while(absl::UnavailableError("refused"));
+  ASSERT_GT(channels_.num_opened(), 4 * 3) << "several attempts at each of the four";
+  EXPECT_EQ(count(log, "WARNING"), 4) << log;
+  EXPECT_EQ(count(log, "refused"), 4) << log;
+  log = fail_for_a_while(absl::UnimplementedError(""));
+  EXPECT_EQ(count(log, "WARNING"), 4) << "another reason is news: " << log;
+  EXPECT_EQ(cluster_.view().decodes[0].detail, "UNIMPLEMENTED") << "a reason never is empty";
 }
 
 TEST_F(ClusterTest, RestartedPrefillAtANewAddressIsAnnounced) {

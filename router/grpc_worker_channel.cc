@@ -16,9 +16,17 @@
 namespace tandem::router {
 namespace {
 
-absl::Status FromGrpc(const grpc::Status& status) {
+// Why a stream of the worker at that address ended; never without words.
+absl::Status FromGrpc(const grpc::Status& status, const std::string& address, WorkerRole role) {
   if (status.ok()) return absl::UnavailableError("stream closed by the worker");
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnimplemented && status.error_message().empty()) {
+    // The server has no service of this role: as a rule an address in the wrong list.
+    const WorkerRole other = role == WorkerRole::kPrefill ? WorkerRole::kDecode : WorkerRole::kPrefill;
+    return absl::Status(code, absl::StrCat(address, " is not a ", WorkerRoleName(role), " worker; is it a ",
+                                           WorkerRoleName(other), " worker?"));
+  }
+  return absl::Status(code, status.error_message().empty() ? absl::StatusCodeToString(code) : status.error_message());
 }
 
 // A connection of its own: channels to one address would otherwise share one socket, and a prompt could hold up a
@@ -36,6 +44,8 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
 
 // What the channel's owner and gRPC's threads share: says whether the owner still wants to hear.
 struct Owner {
+  std::string address;  // of the worker
+  WorkerRole role;
   PostToOwner post;
   WorkerChannel::Events events;
   bool is_listening = true;  // read and written on the owner's thread only
@@ -120,7 +130,7 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
   }
 
   void OnDone(const grpc::Status& status) override {
-    owner_->post([owner = owner_, cause = FromGrpc(status), name = name_] {
+    owner_->post([owner = owner_, cause = FromGrpc(status, owner_->address, owner_->role), name = name_] {
       owner->Closed(absl::Status(cause.code(), absl::StrCat(name, " stream: ", std::string(cause.message()))));
     });
     done_.Notify();  // the last access
@@ -177,7 +187,7 @@ class GrpcWorkerChannel final : public WorkerChannel {
   GrpcWorkerChannel(const std::string& address, WorkerRole role, std::shared_ptr<ClosedStreams> closed_streams,
                     PostToOwner post, Events events)
       : closed_streams_(std::move(closed_streams)),
-        owner_(std::make_shared<Owner>(Owner{std::move(post), std::move(events)})) {
+        owner_(std::make_shared<Owner>(Owner{address, role, std::move(post), std::move(events)})) {
     closed_streams_->Sweep();
     Owner* owner = owner_.get();  // lives as long as the streams that call it
     live_ = std::make_shared<LiveStream>(

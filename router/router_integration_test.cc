@@ -126,11 +126,12 @@ TEST_F(RouterTest, WorkerOfTheWrongRoleIsNotUsed) {
   StartShard();
   RawClient client(port());
   std::string text;
-  for (int i = 0; i < 20000 && !absl::StrContains(text, "down"); ++i) {
+  const std::string reason = absl::StrCat(prefill_->address(), " is not a decode worker; is it a prefill worker?");
+  for (int i = 0; i < 20000 && !absl::StrContains(text, reason); ++i) {
     client.Send(Get("/statusz"));
     text = client.ReadResponse().body;
   }
-  EXPECT_TRUE(absl::StrContains(text, "decode")) << text;
+  EXPECT_TRUE(absl::StrContains(text, reason)) << text;
   EXPECT_EQ(Ask().status, 503);
 }
 

@@ -83,8 +83,9 @@ absl::Status WorkerLink::CheckHello(const proto::WorkerMessage& message) const {
   if (!message.has_hello()) return absl::InternalError("first message is not a hello");
   const proto::Identity& identity = message.hello().identity();
   if (identity.role() != WorkerRoleName(role_)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("configured as a ", WorkerRoleName(role_), " worker but says it is \"", identity.role(), "\""));
+    return absl::FailedPreconditionError(absl::StrCat(address_, " is a ",
+                                                      identity.role().empty() ? "nameless" : identity.role(),
+                                                      " worker, not a ", WorkerRoleName(role_), " worker"));
   }
   if (identity.incarnation() == 0) return absl::FailedPreconditionError("incarnation is 0");
   if (identity.protocol_version() != kWorkerProtocolVersion) {

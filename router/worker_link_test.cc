@@ -150,7 +150,7 @@ TEST_F(WorkerLinkTest, WrongWorkersAreRefusedWithTheReason) {
     return LastEvent();
   };
   EXPECT_EQ(refused([](proto::WorkerMessage& m) { m.mutable_hello()->mutable_identity()->set_role("prefill"); }),
-            "failed configured as a decode worker but says it is \"prefill\"");
+            "failed d:1 is a prefill worker, not a decode worker");
   EXPECT_EQ(refused([](proto::WorkerMessage& m) { m.mutable_hello()->mutable_identity()->set_incarnation(0); }),
             "failed incarnation is 0");
   EXPECT_EQ(refused([](proto::WorkerMessage& m) { m.mutable_hello()->mutable_identity()->set_protocol_version(9); }),
