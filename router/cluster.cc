@@ -173,6 +173,7 @@ void Cluster::SendPrefillSet(WorkerLink& link) {
 void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) {
   WorkerView& view = ViewOf(link);
   view.is_up = false;
+  view.is_draining = false;  // it has: what matters now is that it is not there
   view.detail = cause.message().empty() ? absl::StatusCodeToString(cause.code()) : std::string(cause.message());
   const bool is_news = failures_logged_[&link].insert(cause.code()).second;
   if (!was_up) {

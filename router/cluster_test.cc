@@ -284,13 +284,15 @@ TEST_F(ClusterTest, LoadReportsSteerTheChoice) {
   for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_EQ(PickPair(cluster_.view(), 1, turn)->decode, 1);
 }
 
-TEST_F(ClusterTest, DrainingWorkerIsUpAgainWithItsNextHello) {
+TEST_F(ClusterTest, DrainedWorkerIsDownOnceItsStreamClosesAndUpWithItsNextHello) {
   ConnectAll();
   proto::WorkerMessage draining;
   draining.mutable_draining();
   channels_.to("d0:1").Receive(draining);
   EXPECT_TRUE(cluster_.view().decodes[0].is_draining);
   channels_.to("d0:1").Break(absl::UnavailableError("gone"));
+  EXPECT_FALSE(cluster_.view().decodes[0].is_draining);
+  EXPECT_EQ(cluster_.view().decodes[0].detail, "gone");
   for (int i = 0; i < 10; ++i) cluster_.Tick(now_ += WorkerLink::kTickInterval);
   channels_.to("d0:1").Greet("d0", 9);
   EXPECT_FALSE(cluster_.view().decodes[0].is_draining);

@@ -18,6 +18,7 @@
 #include "router/chat_preparation.h"
 #include "router/config.h"
 #include "router/metrics.h"
+#include "router/readiness.h"
 #include "router/shard.h"
 
 namespace tandem::router {
@@ -99,9 +100,12 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                    Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
   ASSIGN_OR_RETURN(const ChatContext context, MakeContext(config, tokenizer.get()));
   RouterMetrics metrics;
+  Readiness readiness;
   boost::asio::thread_pool thread_pool(kPreparationThreads);
-  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
-                   StartShards(config, {.context = &context, .metrics = &metrics, .thread_pool = &thread_pool}));
+  ASSIGN_OR_RETURN(
+      const std::vector<std::unique_ptr<Shard>> shards,
+      StartShards(config,
+                  {.context = &context, .metrics = &metrics, .readiness = &readiness, .thread_pool = &thread_pool}));
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"prefill_workers", config.prefill_workers.size()}, {"decode_workers", config.decode_workers.size()});

@@ -435,11 +435,25 @@ TEST_F(RouterTest, EachShardIsARouterOfItsOwn) {
   StartPair();
   Shard::Options second_options = options_;
   second_options.instance = "second";
-  auto second =
-      Shard::Start(second_options, {.context = &context_, .metrics = &metrics_, .thread_pool = &thread_pool_});
+  auto second = Shard::Start(second_options, SharedParts());
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(decode_->AwaitRouters(2));
   EXPECT_EQ(AwaitMetric("tandem_router_usable_pairs{role=\"router\"}", 2), 2);
+}
+
+TEST_F(RouterTest, ReadyOnlyWhileEveryShardIs) {
+  StartPair();
+  Shard::Options second_options = options_;
+  second_options.instance = "second";
+  second_options.decode_workers = {"127.0.0.1:1"};
+  auto second = Shard::Start(second_options, SharedParts());
+  ASSERT_TRUE(second.ok());
+  RawClient client(port());
+  client.Send(Get("/readyz"));
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 503) << "the shard that is asked is ready, the other is not";
+  EXPECT_TRUE(absl::StrContains(response.body, "shard 1 of 2: ")) << response.body;
+  EXPECT_FALSE(absl::StrContains(response.body, "shard 0 of 2: ")) << response.body;
 }
 
 }  // namespace

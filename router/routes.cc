@@ -77,7 +77,8 @@ HttpResponse Routes::Models(const std::string& path) const {
 
 HttpResponse Routes::Ready() const {
   if (is_draining_) return Text(503, "draining\n");
-  const absl::Status ready = CheckReady(parts_.cluster->view());
+  parts_.readiness->Post(parts_.shard, CheckReady(parts_.cluster->view()));
+  const absl::Status ready = parts_.readiness->Check();
   return ready.ok() ? Text(200, "ready\n") : Text(503, absl::StrCat(std::string(ready.message()), "\n"));
 }
 

@@ -3,7 +3,8 @@
 //   POST /v1/chat/completions   request_pipeline.h
 //   GET  /v1/models[/{id}]      from the router's own knowledge
 //   GET  /health                200 while the process lives
-//   GET  /readyz                200 while a pair is usable and the router is not draining, else 503 with the reason
+//   GET  /readyz                200 while every shard has a usable pair and the router is not draining, else 503 with the
+//                              reason
 //   GET  /metrics, /statusz
 // Anything else is 404, a known path with another method 405; both as OpenAI error objects.
 // Tested by router_integration_test.cc.
@@ -14,6 +15,7 @@
 
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
+#include "router/readiness.h"
 #include "router/request_pipeline.h"
 
 namespace tandem::router {
@@ -24,6 +26,8 @@ class Routes final : public HttpHandler {
     RequestPipeline* pipeline = nullptr;
     const Cluster* cluster = nullptr;
     const RouterMetrics* metrics = nullptr;
+    Readiness* readiness = nullptr;
+    int shard = 0;  // among those of readiness
   };
   Routes(const Parts& parts, std::string instance, ModelCard model_card);
 

@@ -89,8 +89,13 @@ class Shard::Loop final {
                    .admission = &admission_,
                    .metrics = shared.metrics},
                   options.pipeline),
-        routes_({.pipeline = &pipeline_, .cluster = &cluster_, .metrics = shared.metrics}, options.instance,
-                CardOf(*shared.context)) {}
+        shard_(shared.readiness->Join()),
+        routes_({.pipeline = &pipeline_,
+                 .cluster = &cluster_,
+                 .metrics = shared.metrics,
+                 .readiness = shared.readiness,
+                 .shard = shard_},
+                options.instance, CardOf(*shared.context)) {}
 
   ~Loop() {
     if (thread_.joinable()) {
@@ -138,6 +143,7 @@ class Shard::Loop final {
  private:
   void Tick() {
     cluster_.Tick(clock_.Now());
+    shared_.readiness->Post(shard_, CheckReady(cluster_.view()));
     UpdateGauges();
     if (drained_ != nullptr) TickDrain();
     tick_->expires_after(absl::ToChronoNanoseconds(WorkerLink::kTickInterval));
@@ -185,6 +191,7 @@ class Shard::Loop final {
   Admission admission_;
   Cluster cluster_;
   RequestPipeline pipeline_;
+  const int shard_;  // its number in the readiness of the process
   Routes routes_;
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;

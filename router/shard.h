@@ -1,6 +1,7 @@
 // One shard: a whole router on one core. Its own thread and io_context, listener, worker connections and requests.
 //
-// Shards share nothing but the immutable context, the metrics and the pool that prepares large bodies; to the workers
+// Shards share nothing but the immutable context, the metrics, their word on being ready and the pool that prepares
+// large bodies; to the workers
 // each is a router of its own, with its own incarnation. So no token crosses a core and no lock is taken on its way.
 // Tested by router_integration_test.cc.
 #pragma once
@@ -15,6 +16,7 @@
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
 #include "router/metrics.h"
+#include "router/readiness.h"
 #include "router/request_pipeline.h"
 
 namespace tandem::router {
@@ -35,6 +37,7 @@ class Shard final {
   struct Shared {  // outlives the shards
     const ChatContext* context = nullptr;
     RouterMetrics* metrics = nullptr;
+    Readiness* readiness = nullptr;
     boost::asio::thread_pool* thread_pool = nullptr;
   };
 

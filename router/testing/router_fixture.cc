@@ -23,7 +23,7 @@ RouterTest::RouterTest() {
 void RouterTest::StartShard() {
   if (prefill_ != nullptr) options_.prefill_workers = {prefill_->address()};
   if (decode_ != nullptr) options_.decode_workers = {decode_->address()};
-  auto shard = Shard::Start(options_, {.context = &context_, .metrics = &metrics_, .thread_pool = &thread_pool_});
+  auto shard = Shard::Start(options_, SharedParts());
   ASSERT_TRUE(shard.ok()) << shard.status();
   shard_ = *std::move(shard);
 }

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "router/chat_preparation.h"
 #include "router/metrics.h"
+#include "router/readiness.h"
 #include "router/shard.h"
 #include "router/testing/byte_tokenizer.h"
 #include "router/testing/fake_worker.h"
@@ -29,6 +30,9 @@ class RouterTest : public testing::Test {
   // One prefill and one decode worker that can use it; returns when the router is ready.
   void StartPair();
   void StartShard();
+  Shard::Shared SharedParts() {
+    return {.context = &context_, .metrics = &metrics_, .readiness = &readiness_, .thread_pool = &thread_pool_};
+  }
   bool AwaitReady(int status = 200);
   int port() const { return shard_->port(); }
 
@@ -47,6 +51,7 @@ class RouterTest : public testing::Test {
   ByteTokenizer tokenizer_;
   ChatContext context_;
   RouterMetrics metrics_;
+  Readiness readiness_;
   boost::asio::thread_pool thread_pool_{1};
   Shard::Options options_;
   std::unique_ptr<FakeWorker> prefill_;
