@@ -27,6 +27,20 @@ absl::Status About(const char* param, const absl::Status& status) {
   return FieldError(param, std::string(status.message()));
 }
 
+// A prompt must end where the model is to speak: behind a question or a tool's result. After an assistant's message, or
+// without any question, it is a text that has ended already (to go on with one is a feature of its own).
+absl::Status CheckAsksSomething(const std::vector<ChatMessage>& messages) {
+  for (size_t i = messages.size(); i-- > 0;) {
+    const ChatRole role = messages[i].role;
+    if (role == ChatRole::kSystem) continue;
+    if (role != ChatRole::kAssistant) return absl::OkStatus();
+    return FieldError("messages", absl::StrCat("the last turn, messages[", i,
+                                               "], is the assistant's; a user, developer or tool message must follow "
+                                               "(to continue an answer is not supported)"));
+  }
+  return FieldError("messages", "must have a user, developer or tool message to answer, got system messages only");
+}
+
 absl::Status CheckPromptFits(size_t num_prompt_tokens, const ChatContext& context) {
   const int64_t num_tokens = static_cast<int64_t>(num_prompt_tokens);
   if (num_tokens < context.context_length) return absl::OkStatus();
@@ -66,6 +80,8 @@ absl::StatusOr<PreparedChat> PrepareChat(absl::string_view body, const ChatConte
   PreparedChat prepared;
   ASSIGN_OR_RETURN(prepared.request, ParseChatRequest(body));
   RETURN_IF_ERROR(CheckModel(prepared.request, context));
+
+  RETURN_IF_ERROR(CheckAsksSomething(prepared.request.messages));
 
   V32Options format;
   format.thinking_mode = prepared.request.is_thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;

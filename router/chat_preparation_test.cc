@@ -108,6 +108,26 @@ TEST_F(ChatPreparationTest, ConversationThatTheFormatCannotExpressNamesTheField)
   EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"param\":\"messages\"")) << ErrorBody(status);
 }
 
+TEST_F(ChatPreparationTest, ConversationMustAskForAnAnswer) {
+  const auto status_of = [this](absl::string_view messages) {
+    return PrepareChat(absl::StrCat(R"({"model":"m","messages":[)", messages, "]}"), context_).status();
+  };
+  const std::string user = R"({"role":"user","content":"x"})";
+  const std::string assistant = R"({"role":"assistant","content":"y"})";
+  const std::string system = R"({"role":"system","content":"z"})";
+  for (const std::string& closed :
+       {assistant, system, absl::StrCat(user, ",", assistant), absl::StrCat(system, ",", assistant),
+        absl::StrCat(user, ",", assistant, ",", system)}) {
+    const absl::Status status = status_of(closed);
+    EXPECT_EQ(HttpStatusOf(status), 400) << closed;
+    EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"param\":\"messages\"")) << ErrorBody(status);
+  }
+  for (const std::string& open : {user, absl::StrCat(system, ",", user), absl::StrCat(user, ",", assistant, ",", user),
+                                  absl::StrCat(assistant, ",", user)}) {
+    EXPECT_TRUE(status_of(open).ok()) << open << status_of(open);
+  }
+}
+
 TEST_F(ChatPreparationTest, StopTokenOutsideTheVocabularyIsRefused) {
   EXPECT_EQ(Prepare(R"("stop_token_ids":[1,262])").status().message(),
             "stop_token_ids[1]: is 262, the vocabulary has 262 ids");
