@@ -1,4 +1,5 @@
 // Routers and prefill peers, as the engine sees them: who is there, and who is told what. See engine.h.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,25 +10,24 @@
 namespace tandem::decode {
 namespace {
 
-proto::SequenceTokens TokensFrom(const Sequence& sequence, size_t first_position) {
-  proto::SequenceTokens tokens;
-  *tokens.mutable_key() = sequence.request.key.ToProto();
-  tokens.set_first_position(static_cast<uint32_t>(first_position));
-  tokens.mutable_tokens()->Add(sequence.generated.begin() + static_cast<ptrdiff_t>(first_position),
-                               sequence.generated.end());
-  tokens.set_finish_reason(sequence.finish_reason);
-  return tokens;
-}
+// At most 5 bytes each: well within the 256 KiB that a message may have.
+constexpr size_t kTokensPerMessage = 48 * 1024;
 
-// Everything the router has not sent itself.
-proto::WorkerMessage AllTokensOf(const Sequence& sequence) {
-  proto::WorkerMessage message;
-  *message.mutable_tokens()->add_sequences() = TokensFrom(sequence, sequence.request.head.generated_tokens_size());
-  return message;
-}
-
-bool HasNewTokens(const Sequence& sequence) {
-  return sequence.generated.size() > static_cast<size_t>(sequence.request.head.generated_tokens_size());
+// Everything the router has not sent itself, cut into messages.
+std::vector<proto::WorkerMessage> AllTokensOf(const Sequence& sequence) {
+  std::vector<proto::WorkerMessage> messages;
+  const std::vector<uint32_t>& generated = sequence.generated;
+  for (size_t begin = sequence.request.head.generated_tokens_size(); begin < generated.size();) {
+    const size_t end = std::min(begin + kTokensPerMessage, generated.size());
+    proto::SequenceTokens& tokens = *messages.emplace_back().mutable_tokens()->add_sequences();
+    *tokens.mutable_key() = sequence.request.key.ToProto();
+    tokens.set_first_position(static_cast<uint32_t>(begin));
+    tokens.mutable_tokens()->Add(generated.begin() + static_cast<ptrdiff_t>(begin),
+                                 generated.begin() + static_cast<ptrdiff_t>(end));
+    if (end == generated.size()) tokens.set_finish_reason(sequence.finish_reason);
+    begin = end;
+  }
+  return messages;
 }
 
 }  // namespace
@@ -44,9 +44,8 @@ void Engine::RouterAttached(uint64_t stream_id, const proto::Identity& router) {
   }
   // What the lost stream may have swallowed is said again: positions make duplicates harmless.
   for (const auto& [key, sequence] : sequences_) {
-    if (key.router_incarnation == incarnation && HasNewTokens(*sequence)) {
-      outbox_.ToRouter(incarnation, AllTokensOf(*sequence));
-    }
+    if (key.router_incarnation != incarnation) continue;
+    for (proto::WorkerMessage& tokens : AllTokensOf(*sequence)) outbox_.ToRouter(incarnation, std::move(tokens));
   }
   if (const auto missed = missed_.extract(incarnation); !missed.empty()) {
     for (proto::WorkerMessage& kept : missed.mapped()) outbox_.ToRouter(incarnation, std::move(kept));
@@ -119,8 +118,9 @@ void Engine::SendEnded(const Sequence& sequence) {
     ended.mutable_error()->set_message(std::string(error.message()));
   }
   if (routers_.IsKnown(router) && !routers_.IsAttached(router)) {
-    if (HasNewTokens(sequence)) missed_[router].push_back(AllTokensOf(sequence));
-    missed_[router].push_back(std::move(message));
+    std::vector<proto::WorkerMessage>& missed = missed_[router];
+    for (proto::WorkerMessage& tokens : AllTokensOf(sequence)) missed.push_back(std::move(tokens));
+    missed.push_back(std::move(message));
     return;
   }
   SendToRouter(router, std::move(message));
