@@ -56,7 +56,7 @@ class UcxRig final : public LaneRig {
     auto started = UcxSource::Start({.pool_bytes = pool_bytes,
                                      .offers_shm = kind == kUcxShmKind,
                                      .offers_am = kind == kUcxAmKind,
-                                     .am_advertised_host = "127.0.0.1",
+                                     .am_listen_host = "127.0.0.1",
                                      .is_epoch_readable = IsRigEpochReadable});
     TANDEM_CHECK(started.ok(), started.status().ToString());
     source_ = *std::move(started);

@@ -128,14 +128,18 @@ class UcxSource::Engine final {
   absl::Status OpenAm() {
     ASSIGN_OR_RETURN(am_context_, MakeUcpContext(UcxTransport::kTcp, options_.net_devices));
     ASSIGN_OR_RETURN(am_worker_, MakeUcpWorker(am_context_.get()));
-    ASSIGN_OR_RETURN(am_server_, UcxAmServer::Create(am_worker_.get(), options_.am_listen_host, options_.am_port, pool_,
-                                                     options_.is_epoch_readable));
-    LaneEnd end = EndOf(kUcxAmKind);
-    std::string host = options_.am_advertised_host;
-    if (host.empty()) {
-      ASSIGN_OR_RETURN(host, RoutableHost(options_.net_devices));
+    std::string listen_host = options_.am_listen_host;
+    if (listen_host.empty()) {
+      ASSIGN_OR_RETURN(listen_host, RoutableHost(options_.net_devices));
     }
-    end.worker_address = base::HostPort{host, am_server_->port()}.ToString();
+    ASSIGN_OR_RETURN(am_server_, UcxAmServer::Create(am_worker_.get(), listen_host, options_.am_port, pool_,
+                                                     options_.is_epoch_readable));
+    std::string told_host = options_.am_advertised_host.empty() ? listen_host : options_.am_advertised_host;
+    if (base::IsWildcard(told_host)) {
+      ASSIGN_OR_RETURN(told_host, RoutableHost(options_.net_devices));
+    }
+    LaneEnd end = EndOf(kUcxAmKind);
+    end.worker_address = base::HostPort{told_host, am_server_->port()}.ToString();
     lane_ends_.push_back(std::move(end));
     return absl::OkStatus();
   }

@@ -2,10 +2,15 @@
 // that are not theirs. The lanes themselves: lane_conformance_test.cc.
 #include "kvtransfer/ucx_source.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/host_port.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/lane_rig.h"
 #include "kvtransfer/ucx_am_lane.h"
@@ -59,6 +64,35 @@ TEST(UcxSourceTest, RefusesAnAddressThatItCannotListenOn) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("198.51.100.1"), std::string::npos);
   EXPECT_FALSE(UcxSource::Start({.pool_bytes = 0, .is_epoch_readable = IsRigEpochReadable}).ok());
+}
+
+// A connection to an address that nobody has bound is refused.
+bool IsReachedAt(const std::string& host, int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(inet_pton(AF_INET, host.c_str(), &address.sin_addr), 1) << host;
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const bool is_connected = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return is_connected;
+}
+
+TEST(UcxSourceTest, ListensOnTheOneAddressThatItTells) {
+  for (const char* net_devices : {"all", "lo"}) {
+    const auto source = UcxSource::Start({.pool_bytes = kPoolBytes,
+                                          .offers_shm = false,
+                                          .am_listen_host = net_devices == std::string("all") ? "127.0.0.1" : "",
+                                          .net_devices = net_devices,
+                                          .is_epoch_readable = IsRigEpochReadable});
+    ASSERT_TRUE(source.ok()) << source.status();
+    const auto told = base::ParseHostPort((*source)->lane_ends()[0].worker_address);
+    ASSERT_TRUE(told.ok()) << told.status();
+    EXPECT_EQ(told->host, "127.0.0.1");
+    EXPECT_TRUE(IsReachedAt("127.0.0.1", told->port));
+    // All of 127/8 is this machine: a wildcard would answer here too.
+    EXPECT_FALSE(IsReachedAt("127.0.0.2", told->port));
+  }
 }
 
 TEST(UcxSourceTest, AdvertisesAnAddressOfTheDevicesItMayUse) {

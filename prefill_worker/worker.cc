@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/bootstrap_service.h"
+#include "kvtransfer/own_address.h"
 #include "kvtransfer/readable_epochs.h"
 #include "kvtransfer/ucx_source.h"
 #include "prefill_worker/engine.h"
@@ -101,6 +102,8 @@ absl::Status Worker::Core::Start() {
                    kvtransfer::UcxSource::Start({.pool_bytes = static_cast<uint64_t>(layout.pool_bytes()),
                                                  .offers_shm = Contains(config_.lanes, kvtransfer::kUcxShmKind),
                                                  .offers_am = Contains(config_.lanes, kvtransfer::kUcxAmKind),
+                                                 .am_listen_host = kvtransfer::LaneListenHost(
+                                                     config_.listen_host, config_.advertise_host, config_.net_devices),
                                                  .net_devices = config_.net_devices,
                                                  .is_epoch_readable = [this](const kvtransfer::FetchOrigin& origin) {
                                                    return readable_.IsReadable(origin);

@@ -1,0 +1,77 @@
+#include "kvtransfer/own_address.h"
+
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "base/host_port.h"
+
+namespace tandem::kvtransfer {
+namespace {
+
+bool IsLoopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24) == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+bool IsSame(const sockaddr& a, const sockaddr& b) {
+  if (a.sa_family != b.sa_family) return false;
+  if (a.sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(a).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(b).sin_addr.s_addr;
+  }
+  return a.sa_family == AF_INET6 && IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(a).sin6_addr,
+                                                       &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr);
+}
+
+bool IsOfADevice(const sockaddr& address) {
+  ifaddrs* found = nullptr;
+  if (getifaddrs(&found) != 0) return false;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, freeifaddrs);
+  for (const ifaddrs* device = found; device != nullptr; device = device->ifa_next) {
+    if (device->ifa_addr != nullptr && IsSame(*device->ifa_addr, address)) return true;
+  }
+  return false;
+}
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Addresses Lookup(const std::string& host, int flags) {
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) found = nullptr;
+  return Addresses(
+      found, +[](addrinfo* list) {
+        if (list != nullptr) freeaddrinfo(list);
+      });
+}
+
+}  // namespace
+
+bool IsOwnAddress(const std::string& host) {
+  if (base::IsWildcard(host)) return false;
+  if (host == "localhost") return true;
+  if (const Addresses literal = Lookup(host, AI_NUMERICHOST); literal != nullptr) {
+    return IsLoopback(*literal->ai_addr) || IsOfADevice(*literal->ai_addr);
+  }
+  // The first is the one that will be bound.
+  const Addresses named = Lookup(host, 0);
+  return named != nullptr && !IsLoopback(*named->ai_addr) && IsOfADevice(*named->ai_addr);
+}
+
+std::string LaneListenHost(const std::string& listen_host, const std::string& advertise_host,
+                           const std::string& net_devices) {
+  if (net_devices != "all") return "";
+  if (!base::IsWildcard(listen_host)) return listen_host;
+  return IsOwnAddress(advertise_host) ? advertise_host : "";
+}
+
+}  // namespace tandem::kvtransfer

@@ -1,0 +1,19 @@
+// Which of this machine's addresses a listener is to be bound to. Tested by own_address_test.cc.
+#pragma once
+
+#include <string>
+
+namespace tandem::kvtransfer {
+
+// True where others reach this very machine by that name or address: it is one of a device's. A name that resolves to
+// loopback is not (machines commonly map their own name so, and only they do), except localhost. Blocks as long as the
+// resolver does.
+bool IsOwnAddress(const std::string& host);
+
+// Where a source of lanes listens, and what decode workers are told: the host that the process listens on, where that
+// is one address; else the one it advertises, where it is this machine's own; else empty: an address of the network
+// devices. These also decide where they are named ("eth0", not "all").
+std::string LaneListenHost(const std::string& listen_host, const std::string& advertise_host,
+                           const std::string& net_devices);
+
+}  // namespace tandem::kvtransfer
