@@ -129,8 +129,8 @@ TEST_F(ChatPreparationTest, ConversationMustAskForAnAnswer) {
 }
 
 TEST_F(ChatPreparationTest, StopTokenOutsideTheVocabularyIsRefused) {
-  EXPECT_EQ(Prepare(R"("stop_token_ids":[1,262])").status().message(),
-            "stop_token_ids[1]: is 262, the vocabulary has 262 ids");
+  EXPECT_EQ(Prepare(R"("stop_token_ids":[1,263])").status().message(),
+            "stop_token_ids[1]: is 263, the vocabulary has 263 ids");
 }
 
 }  // namespace

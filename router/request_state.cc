@@ -1,11 +1,19 @@
 #include "router/request_state.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace tandem::router {
+namespace {
+
+// Marks that the parsers of the answer's text look for. A checkpoint may flag them special; they are read, not hidden.
+constexpr absl::string_view kParsedMarks[] = {"<think>", "</think>", "｜DSML｜"};
+
+}  // namespace
 
 RequestState::RequestState(Params params)
     : num_prompt_tokens_(params.num_prompt_tokens),
@@ -79,10 +87,16 @@ bool RequestState::AcceptPositions(int64_t first_position, absl::Span<const Toke
 void RequestState::AppendToken(TokenId token, Output* output) {
   generated_.push_back(token);
   if (splitter_.state() == ReasoningSplitter::State::kReasoning) ++num_reasoning_tokens_;
-  if (tokenizer_->IsSpecial(token)) return;
+  if (IsHidden(token)) return;
   std::string text;
   detokenizer_.Append(absl::MakeConstSpan(&token, 1), &text);
   Show(text, output);
+}
+
+bool RequestState::IsHidden(TokenId token) const {
+  if (!tokenizer_->IsSpecial(token)) return false;
+  return std::find(std::begin(kParsedMarks), std::end(kParsedMarks), tokenizer_->TokenBytes(token)) ==
+         std::end(kParsedMarks);
 }
 
 void RequestState::FlushText(Output* output) {

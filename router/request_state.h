@@ -11,7 +11,8 @@
 // have ended.
 //
 // Stop strings are searched in the whole text, reasoning included; what the worker ends a sequence with by id is
-// counted but never shown, and so is every special token.
+// counted but never shown, and so is every special token but the marks of thinking and of tool calls. Added tokens that
+// the checkpoint does not flag special (of DeepSeek's: the role marks too) are text.
 //
 // Tokens that were accepted are facts: each position is taken once; an equal duplicate is dropped, an unequal one or a
 // gap is a breach that ends the request.
@@ -89,6 +90,7 @@ class RequestState final {
   // False: the batch breaks the rules of positions; *output has the error.
   bool AcceptPositions(int64_t first_position, absl::Span<const TokenId>* tokens, absl::Duration now, Output* output);
   void AppendToken(TokenId token, Output* output);
+  bool IsHidden(TokenId token) const;
   void FlushText(Output* output);
   void Show(const std::string& text, Output* output);
   void CompleteAnswer(AnswerFinish finish, Output* output);

@@ -200,6 +200,15 @@ TEST(RequestStateTest, SpecialTokensInsideAnAnswerAreCountedButNotShown) {
   EXPECT_EQ(script.state().num_generated(), 3);
 }
 
+TEST(RequestStateTest, MarksThatParsersReadAreShownEvenWhereTheyAreSpecial) {
+  static_assert(ByteTokenizer::kDsml < ByteTokenizer::kNumIds);
+  ASSERT_TRUE(ByteTokenizer().IsSpecial(ByteTokenizer::kDsml));
+  Script script;
+  script.Tokens({'<', ByteTokenizer::kDsml, 'f', '>', ByteTokenizer::kUser, ByteTokenizer::kThinkEnd});
+  EXPECT_EQ(script.content, "<｜DSML｜f></think>");
+  EXPECT_EQ(script.state().usage().completion_tokens, 6);
+}
+
 TEST(RequestStateTest, AnyCutOfTheTokensGivesTheSameAnswer) {
   const std::vector<TokenId> tokens =
       Join(Join(ByteTokenizer::Bytes("r\u00e9as\U0001F642on"), {ByteTokenizer::kThinkEnd}),

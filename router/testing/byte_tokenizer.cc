@@ -8,8 +8,13 @@
 namespace tandem::router {
 namespace {
 
-constexpr absl::string_view kMarks[] = {
-    "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"};
+constexpr absl::string_view kMarks[] = {"<｜begin▁of▁sentence｜>",
+                                        "<｜end▁of▁sentence｜>",
+                                        "<｜User｜>",
+                                        "<｜Assistant｜>",
+                                        "<think>",
+                                        "</think>",
+                                        "｜DSML｜"};
 
 const std::array<char, 256>& AllBytes() {
   static const std::array<char, 256> bytes = [] {
@@ -70,7 +75,7 @@ std::optional<TokenId> ByteTokenizer::FindAddedToken(absl::string_view content) 
   return std::nullopt;
 }
 
-bool ByteTokenizer::IsSpecial(TokenId id) const { return id >= kBos && id <= kAssistant; }
+bool ByteTokenizer::IsSpecial(TokenId id) const { return (id >= kBos && id <= kAssistant) || id == kDsml; }
 
 std::vector<TokenId> ByteTokenizer::Bytes(absl::string_view text) {
   std::vector<TokenId> ids;

@@ -17,7 +17,8 @@ class ByteTokenizer final : public Tokenizer {
   static constexpr TokenId kAssistant = 259;
   static constexpr TokenId kThinkBegin = 260;  // the two are added tokens but not special, as in the real file
   static constexpr TokenId kThinkEnd = 261;
-  static constexpr TokenId kNumIds = 262;
+  static constexpr TokenId kDsml = 262;  // special
+  static constexpr TokenId kNumIds = 263;
 
   absl::StatusOr<std::vector<TokenId>> Encode(absl::string_view text, AddedTokens added_tokens) const override;
   absl::StatusOr<std::vector<TokenId>> Encode(const MarkedText& prompt) const override;
