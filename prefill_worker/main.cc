@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/log.h"
@@ -16,6 +17,9 @@ namespace tandem::prefill {
 namespace {
 
 int Main(int argc, char** argv) {
+  // Debian builds Abseil with the search for lock cycles on: it keeps a graph of all locks, and every lock pays for it.
+  // Tests keep it.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   base::ShutdownSignal shutdown;
   PrefillConfig config;
   base::ConfigSchema schema("prefill_worker");
