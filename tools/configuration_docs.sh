@@ -9,7 +9,7 @@ trap 'rm -f "$page"' EXIT
   cat <<'EOF'
 # Configuration
 
-Each service reads one YAML file (`--config FILE`) and overrides (`--set section.name=value`, repeatable); `--print_config` prints what is in force, `--validate_only` checks and exits. `cluster:` must agree on all sides and is part of every handshake's fingerprint; `process:` may differ. Unknown keys, wrong types and values out of range stop the start with file, line and what is allowed.
+Each service reads one YAML file (`--config FILE`) and overrides (`--set section.name=value`, repeatable); `--print_config` prints what is in force, `--validate_only` checks and exits. `cluster:` is what all sides share: the handshake refuses sides whose model, page size, KV format or layers differ, naming each; `context_length` may differ, the smallest limits. `process:` belongs to one process. Unknown keys, wrong types and values out of range stop the start with file, line and what is allowed.
 
 Made by `tools/configuration_docs.sh` from the schemas in the code.
 EOF
