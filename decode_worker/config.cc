@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kvcache/kv_layout.h"
 #include "kvtransfer/lane_end.h"
+#include "worker_shell/ports.h"
 
 namespace tandem::decode {
 
@@ -57,7 +58,8 @@ absl::Status Validate(const DecodeConfig& config) {
         "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
         " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
   }
-  return absl::OkStatus();
+  return worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
+                                         {"process.admin_port", config.admin_host, config.admin_port}});
 }
 
 }  // namespace tandem::decode

@@ -35,6 +35,13 @@ TEST(DecodeConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   EXPECT_THAT(Validate(config).message(), HasSubstr("peer_silence_max"));
 }
 
+TEST(DecodeConfigTest, PortsOfOneProcessDiffer) {
+  DecodeConfig config;
+  config.admin_port = config.rpc_port;
+  EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Validate(config).message()), HasSubstr("process.rpc_port and process.admin_port"));
+}
+
 TEST(DecodeConfigTest, RangesAreRefusedWithTheirPlace) {
   DecodeConfig config;
   base::ConfigSchema schema("decode_worker");

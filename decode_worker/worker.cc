@@ -20,6 +20,7 @@
 #include "kvtransfer/lane_set.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
+#include "worker_shell/memory_room.h"
 
 namespace tandem::decode {
 namespace {
@@ -272,6 +273,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config.cluster));
   const kvcache::KvLayout layout{.num_layers = model.num_layers(),
                                  .num_pages = config.kv_cache_tokens / kvcache::kPageTokens};
+  ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
+  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   // The scratch of lane warm-ups lies behind the pool.
   ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
   auto core = std::make_unique<Core>(config, clock, std::move(memory));

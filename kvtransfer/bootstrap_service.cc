@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
+#include "base/listen_failure.h"
 #include "base/status_macros.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/message_stream.h"
@@ -58,8 +59,7 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       server_ = nullptr;
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen.ToString(), " for decode workers"));
+      return base::ListenFailure(options_.listen, "decode workers");
     }
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include "kvcache/kv_layout.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/lane_end.h"
+#include "worker_shell/ports.h"
 
 namespace tandem::prefill {
 
@@ -32,8 +33,10 @@ void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
              "Requests that share one step.");
   schema.Int("process.max_queued_requests", &config.max_queued_requests, {.unit = "requests", .min = 1, .max = 65536},
              "Requests that wait for pages; one more is refused with RESOURCE_EXHAUSTED.");
-  schema.StringList("process.lanes", &config.lanes,
-                    "Ways to fetch KV pages that are offered: ucx_shm (same host), ucx_am (TCP).");
+  schema.StringList(
+      "process.lanes", &config.lanes,
+      "Ways to fetch KV pages that are offered: ucx_shm (same host), ucx_am (TCP; opens a port of its own, "
+      "which only decode workers may be able to reach: docs/adr/0007-lanes-over-ucx.md).");
   schema.String("process.net_devices", &config.net_devices, "Network devices of ucx_am as UCX names them, or all.");
   schema.Duration("process.heartbeat_interval", &config.heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
                   "How often routers and decode workers get a sign of life.");
@@ -62,6 +65,11 @@ absl::Status Validate(const PrefillConfig& config) {
         "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
         " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
   }
+  const absl::Status ports =
+      worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
+                                      {"process.bootstrap_port", config.listen_host, config.bootstrap_port},
+                                      {"process.admin_port", config.admin_host, config.admin_port}});
+  if (!ports.ok()) return ports;
   // Port 0 is replaced by the one that was taken; any other stands for it here.
   return kvtransfer::ValidateAdvertisedAddress(
       absl::StrCat(config.advertise_host, ":", std::max(config.bootstrap_port, 1)));

@@ -43,6 +43,17 @@ TEST(PrefillConfigTest, AWildcardIsNoAddressToAdvertise) {
   EXPECT_TRUE(Validate(config).ok()) << Validate(config);
 }
 
+TEST(PrefillConfigTest, PortsOfOneProcessDiffer) {
+  PrefillConfig config;
+  config.bootstrap_port = config.rpc_port;
+  EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Validate(config).message()), HasSubstr("process.rpc_port and process.bootstrap_port"));
+  config.bootstrap_port = config.admin_port;
+  EXPECT_THAT(std::string(Validate(config).message()), HasSubstr("process.bootstrap_port and process.admin_port"));
+  config.rpc_port = config.bootstrap_port = config.admin_port = 0;
+  EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+}
+
 TEST(PrefillConfigTest, RangesAreRefusedWithTheirPlace) {
   PrefillConfig config;
   base::ConfigSchema schema("prefill_worker");

@@ -7,6 +7,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/exit_code.h"
+#include "base/grpc_log.h"
 #include "base/log.h"
 #include "base/shutdown.h"
 #include "prefill_worker/config.h"
@@ -17,6 +19,7 @@ namespace tandem::prefill {
 namespace {
 
 int Main(int argc, char** argv) {
+  base::RouteGrpcLog();
   // Debian builds Abseil with the search for lock cycles on: it keeps a graph of all locks, and every lock pays for it.
   // Tests keep it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -27,7 +30,7 @@ int Main(int argc, char** argv) {
   const auto args = base::LoadConfig(schema, argc, argv);
   if (const absl::Status status = args.ok() ? Validate(config) : args.status(); !status.ok()) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    return 2;
+    return base::ExitCode(status);
   }
   if (args->should_exit) return 0;
   base::SetLogContext(
@@ -35,7 +38,7 @@ int Main(int argc, char** argv) {
   auto worker = Worker::Start(config, base::RealClock());
   if (!worker.ok()) {
     std::fprintf(stderr, "prefill_worker cannot start: %s\n", worker.status().ToString().c_str());
-    return 1;
+    return base::ExitCode(worker.status());
   }
   shutdown.Wait();
   LOG_INFO("draining", {"timeout", config.drain_timeout});

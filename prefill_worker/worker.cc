@@ -21,6 +21,7 @@
 #include "prefill_worker/router_service.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
+#include "worker_shell/memory_room.h"
 #include "worker_shell/served_model.h"
 
 namespace tandem::prefill {
@@ -97,6 +98,8 @@ absl::Status Worker::Core::Start() {
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config_.cluster));
   const kvcache::KvLayout layout{.num_layers = model.num_layers(),
                                  .num_pages = config_.kv_cache_tokens / kvcache::kPageTokens};
+  ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
+  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config_.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());
   ASSIGN_OR_RETURN(source_,
                    kvtransfer::UcxSource::Start({.pool_bytes = static_cast<uint64_t>(layout.pool_bytes()),

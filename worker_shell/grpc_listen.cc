@@ -2,7 +2,9 @@
 
 #include <chrono>
 
-#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/listen_failure.h"
+#include "base/status_macros.h"
 
 namespace tandem::worker_shell {
 
@@ -15,7 +17,8 @@ absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& servi
   builder.RegisterService(&service);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr || listener.port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", address, ": the address is in use or not ours"));
+    ASSIGN_OR_RETURN(const base::HostPort where, base::ParseHostPort(address));
+    return base::ListenFailure(where, "routers");
   }
   return listener;
 }

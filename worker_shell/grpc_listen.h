@@ -15,7 +15,7 @@ struct Listener {
   int port = 0;
 };
 
-// UNAVAILABLE where the address (host:port, port 0: any free one) cannot be listened on, naming it. The service
+// UNAVAILABLE where the address (host:port, port 0: any free one) cannot be listened on, naming it and why. The service
 // outlives the server. Ports are never shared with another process.
 absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& service);
 

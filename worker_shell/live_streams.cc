@@ -139,9 +139,9 @@ void LiveStreams::ReplaceStreamsOf(const proto::Identity& router) {
   for (const auto& [id, other] : by_id_) {
     if (other.router.instance() != router.instance()) continue;
     const bool is_same = other.router.incarnation() == router.incarnation();
-    other.stream->Replace({grpc::StatusCode::ABORTED,
-                           absl::StrCat("replaced by ", is_same ? "a newer stream" : "another incarnation",
-                                        " of router \"", router.instance(), "\"")});
+    other.stream->Replace(
+        {grpc::StatusCode::ABORTED, absl::StrCat("replaced by ", is_same ? "a newer stream" : "another incarnation",
+                                                 " of router \"", router.instance(), "\"")});
     newest_of_.erase(other.router.incarnation());
   }
 }

@@ -62,7 +62,7 @@ class LiveStreams final {
   uint64_t next_stream_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
   RouterSuccession succession_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Attached> by_id_ ABSL_GUARDED_BY(mutex_);  // replaced ones until they have ended
+  absl::flat_hash_map<uint64_t, Attached> by_id_ ABSL_GUARDED_BY(mutex_);      // replaced ones until they have ended
   absl::flat_hash_map<uint64_t, uint64_t> newest_of_ ABSL_GUARDED_BY(mutex_);  // router incarnation -> stream id
   bool is_draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;

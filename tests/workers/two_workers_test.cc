@@ -328,7 +328,36 @@ TEST_F(TwoWorkersTest, ABusyPortIsOneClearLine) {
   config.lanes = {"ucx_am"};
   const auto second = prefill::Worker::Start(config, base::RealClock());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(second.status().message(), HasSubstr(absl::StrCat(prefill_->rpc_port())));
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat(prefill_->rpc_port(), " for routers: Address already in use")));
+  config.rpc_port = 0;
+  config.bootstrap_port = prefill_->bootstrap_port();
+  const auto third = prefill::Worker::Start(config, base::RealClock());
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(third.status().message()),
+              HasSubstr(absl::StrCat(prefill_->bootstrap_port(), " for decode workers: Address already in use")));
+}
+
+TEST_F(TwoWorkersTest, APoolBeyondTheMachinesMemoryIsRefusedAtTheStart) {
+  for (const char* lane : {"ucx_shm", "ucx_am"}) {
+    prefill::PrefillConfig prefill;
+    prefill.cluster.model_path = CheckpointFolder();
+    prefill.listen_host = prefill.admin_host = "127.0.0.1";
+    prefill.rpc_port = prefill.bootstrap_port = prefill.admin_port = 0;
+    prefill.kv_cache_tokens = int64_t{1} << 40;
+    prefill.lanes = {lane};
+    const absl::Status status = prefill::Worker::Start(prefill, base::RealClock()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("process.kv_cache_tokens 1099511627776 needs "));
+  }
+  decode::DecodeConfig decode;
+  decode.cluster.model_path = CheckpointFolder();
+  decode.listen_host = decode.admin_host = "127.0.0.1";
+  decode.rpc_port = decode.admin_port = 0;
+  decode.kv_cache_tokens = int64_t{1} << 40;
+  const absl::Status status = decode::Worker::Start(decode, base::RealClock()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("process.kv_cache_tokens 1099511627776 needs "));
 }
 
 }  // namespace
