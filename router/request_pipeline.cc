@@ -33,6 +33,11 @@ namespace {
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kClientLeftStatus = 499;
 
+// To the client a prompt beyond the workers' memory is the same mistake as one beyond the context.
+absl::Status ContextLengthExceeded(const absl::Status& status) {
+  return WithDetails(FieldError("messages", std::string(status.message())), "", "context_length_exceeded");
+}
+
 void CheckNoException(std::exception_ptr exception) {
   TANDEM_CHECK(exception == nullptr, "a request's coroutine threw");
 }
@@ -252,6 +257,7 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   GenerateOrder& order = prepared->order;
   const ClusterView& view = parts_.cluster->view();
   const absl::StatusOr<PairChoice> pair = PickPair(view, order.prompt.size() + 1, pipeline_.turn_++);
+  if (absl::IsInvalidArgument(pair.status())) co_return Refuse(ContextLengthExceeded(pair.status()));
   if (!pair.ok()) co_return Refuse(pair.status());
   pair_ = pair->Explain(view);
 

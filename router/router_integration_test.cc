@@ -295,6 +295,22 @@ TEST_F(RouterTest, WorkersErrorBecomesTheHttpStatusOfItsCode) {
   EXPECT_EQ(json::parse(response.body).at("error").at("message"), "sums disagree after the refetch");
 }
 
+TEST_F(RouterTest, PromptBeyondTheWorkersIsTheSameErrorAsOneBeyondTheContext) {
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode, .context_length_max = 16});
+  decode_->ReportUsable(kBootstrap);
+  StartShard();
+  ASSERT_TRUE(AwaitReady());
+  RawClient client(port());
+  client.Send(PostChat(ChatBody("", std::string(16, 'x'))));
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 400);
+  const json::value error = json::parse(response.body).at("error");
+  EXPECT_EQ(error.at("code"), "context_length_exceeded") << response.body;
+  EXPECT_EQ(error.at("param"), "messages") << response.body;
+}
+
 TEST_F(RouterTest, RequestsBeyondTheBoundGet429) {
   options_.requests_max = 1;
   StartPair();

@@ -185,9 +185,22 @@ void Connection::Drain() {
 
 void Connection::WakeWriter() { writer_wake_.cancel(); }
 
+// Some clients send an empty line behind a body (RFC 9112, 2.2).
+void Connection::SkipEmptyLines() {
+  const auto* const bytes = static_cast<const char*>(buffer_.data().data());
+  size_t num_skipped = 0;
+  while (num_skipped < buffer_.size() && (bytes[num_skipped] == '\r' || bytes[num_skipped] == '\n')) ++num_skipped;
+  buffer_.consume(num_skipped);
+}
+
 asio::awaitable<void> Connection::Serve() {
-  while (!group_->is_draining) {
-    if (buffer_.size() == 0 && !co_await WaitForFirstByte()) co_return;
+  for (;;) {
+    SkipEmptyLines();
+    if (buffer_.size() == 0) {
+      if (has_fin_) break;
+      if (!co_await WaitForFirstByte()) co_return;
+      continue;
+    }
     const ReadEnd end = co_await ReadRequest();
     if (end == ReadEnd::kClosed) co_return;
     if (end == ReadEnd::kRequest) group_->handler->Handle(std::make_shared<ConnectionExchange>(state_));
@@ -261,6 +274,15 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
     co_return refusal.has_value() ? RefuseRequest(refusal->first, refusal->second) : ReadEnd::kClosed;
   }
 
+  if (!terms.is_http_1_0 && parser.get().count(http::field::host) != 1) {
+    co_return RefuseRequest(400, absl::StrCat("malformed HTTP request: HTTP/1.1 takes one Host header, got ",
+                                              parser.get().count(http::field::host)));
+  }
+  const size_t num_codings = parser.get().count(http::field::transfer_encoding);
+  const auto coding = parser.get()[http::field::transfer_encoding];
+  if (num_codings > 1 || (num_codings == 1 && !boost::beast::iequals(coding, "chunked"))) {
+    co_return RefuseRequest(501, absl::StrCat("transfer-encoding ", std::string(coding), " is not supported"));
+  }
   const auto encoding = parser.get()[http::field::content_encoding];
   if (!encoding.empty() && encoding != "identity") {
     co_return RefuseRequest(415, absl::StrCat("content-encoding ", std::string(encoding), " is not supported"));

@@ -85,6 +85,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   boost::asio::awaitable<void> Serve();
   boost::asio::awaitable<void> Refuse();
+  void SkipEmptyLines();
   boost::asio::awaitable<bool> WaitForFirstByte();
   // Reads one request into state_ and its terms.
   boost::asio::awaitable<ReadEnd> ReadRequest();

@@ -266,6 +266,49 @@ TEST_F(HttpServerTest, GarbageIs400AndTheConnectionCloses) {
   EXPECT_EQ(client.ReadResponse().status, 200) << "others are served";
 }
 
+TEST_F(HttpServerTest, EmptyLinesBeforeARequestAreIgnored) {
+  Start();
+  RawClient client(port());
+  ASSERT_TRUE(client.Send(absl::StrCat("\r\n", kGet, "\r\n\r\n", kGet)));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  ASSERT_TRUE(client.Send("\r"));
+  ASSERT_TRUE(client.Send("\n"));
+  ASSERT_TRUE(client.Send(kGet));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  ASSERT_TRUE(client.Send(absl::StrCat(kGet, "\r\n")));
+  client.ShutdownSend();
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  EXPECT_EQ(client.ReadToClose(), "");
+}
+
+TEST_F(HttpServerTest, NewClientsMustNameTheHostOnce) {
+  Start();
+  for (const char* request : {"GET /a HTTP/1.1\r\n\r\n", "GET /a HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"}) {
+    RawClient client(port());
+    ASSERT_TRUE(client.Send(request));
+    const RawClient::Response response = client.ReadResponse();
+    EXPECT_EQ(response.status, 400) << request;
+    EXPECT_TRUE(absl::StrContains(response.body, "Host")) << response.body;
+  }
+  RawClient old(port());
+  ASSERT_TRUE(old.Send("GET /a HTTP/1.0\r\n\r\n"));
+  EXPECT_EQ(old.ReadResponse().status, 200) << "HTTP/1.0 knows no Host";
+}
+
+TEST_F(HttpServerTest, TransferCodingsOtherThanChunkedAre501) {
+  Start();
+  for (const char* coding : {"gzip", "gzip, chunked", "identity", "gzip\r\nTransfer-Encoding: chunked"}) {
+    RawClient client(port());
+    ASSERT_TRUE(client.Send(
+        absl::StrCat("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: ", coding, "\r\n\r\n0\r\n\r\n")));
+    const RawClient::Response response = client.ReadResponse();
+    EXPECT_EQ(response.status, 501) << coding;
+    EXPECT_TRUE(absl::StrContains(response.head, "Not Implemented")) << response.head;
+    EXPECT_EQ(client.ReadToClose(), "") << coding;
+  }
+}
+
 TEST_F(HttpServerTest, CompressedBodiesAreRefused) {
   Start();
   RawClient client(port());
