@@ -433,6 +433,33 @@ TEST_F(RouterTest, DrainLetsStreamsFinish) {
   drain.join();
 }
 
+TEST_F(RouterTest, DrainCanBeWatchedAndTakesNoNewRequests) {
+  StartPair();
+  RawClient busy(port());
+  busy.Send(PostChat(ChatBody()));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  std::thread drain([this] { shard_->Drain(absl::Seconds(30)); });
+  const auto ask = [this](const std::string& bytes) {
+    RawClient client(port());
+    client.Send(bytes);
+    return client.ReadResponse();
+  };
+  RawClient::Response ready = ask(Get("/readyz"));
+  for (int i = 0; i < 20000 && ready.status == 200; ++i) ready = ask(Get("/readyz"));
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(ready.body, "draining\n");
+  for (const char* path : {"/health", "/metrics", "/statusz"}) EXPECT_EQ(ask(Get(path)).status, 200) << path;
+  const RawClient::Response refused = ask(PostChat(ChatBody()));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(absl::StrContains(refused.body, "draining")) << refused.body;
+  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: ")) << refused.head;
+  EXPECT_TRUE(absl::StrContains(refused.head, "Connection: close")) << refused.head;
+  decode_->SendTokens(request.key, 0, {B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(request.key);
+  EXPECT_EQ(busy.ReadResponse().status, 200) << "what runs, ends";
+  drain.join();
+}
+
 TEST_F(RouterTest, DrainThatRunsOutSaysSoInTheStream) {
   StartPair();
   RawClient client(port());

@@ -41,6 +41,7 @@ void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   if (request.path == kChatPath) {
     if (request.method != "POST") return exchange->Respond(MethodNotAllowed(request, "POST"));
+    if (is_draining_) return exchange->Respond(ErrorResponse(absl::UnavailableError("router is draining")));
     return parts_.pipeline->ServeChat(std::move(exchange));
   }
   const bool is_models = request.path == kModelsPath || absl::StartsWith(request.path, absl::StrCat(kModelsPath, "/"));

@@ -156,6 +156,7 @@ class Shard::Loop final {
     if (clock_.Now() >= drain_deadline_ && !std::exchange(has_given_up_, true)) {
       pipeline_.GiveUpAll(absl::UnavailableError("router is shutting down"));
     }
+    if (pipeline_.Requests().empty()) server_->Close();
     if (!pipeline_.Requests().empty() || server_->num_connections() > 0) {
       if (clock_.Now() < drain_deadline_ + RequestState::kReleaseWaitMax + absl::Seconds(1)) return;
       LOG_WARNING("drain ended with requests unreleased", {"requests", pipeline_.Requests().size()},

@@ -48,7 +48,8 @@ class Shard final {
   Shard& operator=(const Shard&) = delete;
 
   int port() const;
-  // Not ready from here on, accepts no more; returns when every request has ended, at the latest after grace plus the
+  // Not ready from here on, refuses new chat requests; the other paths are served until the last request has ended, so
+  // that whoever watches sees the drain. Returns when every request has ended, at the latest after grace plus the
   // time that workers have to confirm. Requests that the grace was too short for end with UNAVAILABLE.
   void Drain(absl::Duration grace);
 

@@ -50,7 +50,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   void Accept() {
     acceptor_.async_accept(
         [self = shared_from_this()](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
-          if (self->group_->is_draining || error == asio::error::operation_aborted) return;
+          if (self->is_closed_ || error == asio::error::operation_aborted) return;
           if (error) return self->RetryLater(error.message());
           auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
           const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
@@ -60,23 +60,32 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   }
 
   void Drain() {
-    if (std::exchange(group_->is_draining, true)) return;
+    group_->is_draining = true;
+    CloseIdle();
+  }
+
+  void Close() {
+    Drain();
+    if (std::exchange(is_closed_, true)) return;
     boost::system::error_code ignored;
     acceptor_.close(ignored);
     retry_.cancel();
-    const std::vector<Connection*> connections(group_->connections.begin(), group_->connections.end());
-    for (Connection* connection : connections) connection->Drain();
   }
 
   int port() const { return port_; }
   int num_connections() const { return static_cast<int>(group_->connections.size()); }
 
  private:
+  void CloseIdle() {
+    const std::vector<Connection*> connections(group_->connections.begin(), group_->connections.end());
+    for (Connection* connection : connections) connection->Drain();
+  }
+
   void RetryLater(const std::string& why) {
     LOG_WARNING("accept failed", {"port", port_}, {"why", why});
     retry_.expires_after(kAcceptRetryAfter);
     retry_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-      if (!error && !self->group_->is_draining) self->Accept();
+      if (!error && !self->is_closed_) self->Accept();
     });
   }
 
@@ -84,6 +93,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   asio::steady_timer retry_;
   const std::shared_ptr<ConnectionGroup> group_;
   int port_ = 0;
+  bool is_closed_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context& io_context, const std::string& host,
@@ -104,6 +114,7 @@ HttpServer::HttpServer(std::shared_ptr<Listener> listener) : listener_(std::move
 HttpServer::~HttpServer() = default;
 int HttpServer::port() const { return listener_->port(); }
 void HttpServer::Drain() { listener_->Drain(); }
+void HttpServer::Close() { listener_->Close(); }
 int HttpServer::num_connections() const { return listener_->num_connections(); }
 
 }  // namespace tandem::router

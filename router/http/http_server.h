@@ -49,8 +49,10 @@ class HttpServer final {
   int port() const;
 
   // All on the io_context's thread.
-  // Accepts no more and closes idle connections; requests under way are answered, then their connections close.
+  // Closes idle connections; from here on every connection, also a new one, closes behind the answer under way.
   void Drain();
+  // Drains, and accepts no more.
+  void Close();
   int num_connections() const;
 
  private:

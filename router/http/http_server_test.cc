@@ -537,6 +537,26 @@ TEST_F(HttpServerTest, DrainAnswersWhatIsUnderWayAndClosesTheRest) {
   EXPECT_EQ(busy.ReadToClose(), "");
 }
 
+TEST_F(HttpServerTest, DrainingServerAnswersOneRequestAConnectionUntilItIsClosed) {
+  Start();
+  OnThread([&] { server_->Drain(); });
+  for (int i = 0; i < 2; ++i) {
+    RawClient client(port());
+    ASSERT_TRUE(client.Send(absl::StrCat(kGet, kGet)));
+    const RawClient::Response response = client.ReadResponse();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_TRUE(absl::StrContains(response.head, "Connection: close")) << response.head;
+    EXPECT_EQ(client.ReadToClose(), "") << "only the first is answered";
+  }
+  const int port_of_old = port();
+  RawClient idle(port_of_old);
+  OnThread([&] { server_->Close(); });
+  EXPECT_EQ(idle.ReadToClose(), "");
+  const auto next =
+      HttpServer::Listen(io_context_, "127.0.0.1", port_of_old, PortSharing::kExclusive, HttpLimits(), &handler_);
+  EXPECT_TRUE(next.ok()) << "the port is free again: " << next.status();
+}
+
 TEST_F(HttpServerTest, PortInUseIsNamed) {
   Start();
   const auto second =
