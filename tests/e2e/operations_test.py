@@ -1,12 +1,13 @@
 """What an operator sees: health, readiness, metrics, status pages, configuration errors."""
 
+import re
 import shutil
 import subprocess
 
 import pytest
 
 from tests.e2e.asking import plain
-from tests.e2e.cluster import binary, get
+from tests.e2e.cluster import ROOT, binary, get
 
 ROLES = ["router", "prefill_worker", "decode_worker"]
 
@@ -33,6 +34,16 @@ def test_metrics_pass_promtools_check(cluster, role):
     assert "tandem_" in text
     result = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_operations_page_lists_exactly_the_metrics_that_are_exposed(cluster, role):
+    plain(cluster.openai())  # metrics with labels appear with their first event
+    _, text = get(process(cluster, role).admin + "/metrics")
+    exposed = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.split("### " + role.replace("_", " ").capitalize())[1].split("###")[0]
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == exposed
 
 
 @pytest.mark.parametrize("role", ROLES)
