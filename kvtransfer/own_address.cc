@@ -1,6 +1,7 @@
 #include "kvtransfer/own_address.h"
 
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -29,14 +30,19 @@ bool IsSame(const sockaddr& a, const sockaddr& b) {
                                                        &reinterpret_cast<const sockaddr_in6&>(b).sin6_addr);
 }
 
-bool IsOfADevice(const sockaddr& address) {
+// A loopback address that no device has stands for the loopback device: all of 127/8 does.
+std::string DeviceOf(const sockaddr& address) {
   ifaddrs* found = nullptr;
-  if (getifaddrs(&found) != 0) return false;
+  if (getifaddrs(&found) != 0) return "";
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(found, freeifaddrs);
   for (const ifaddrs* device = found; device != nullptr; device = device->ifa_next) {
-    if (device->ifa_addr != nullptr && IsSame(*device->ifa_addr, address)) return true;
+    if (device->ifa_addr == nullptr) continue;
+    const bool is_loopback = (device->ifa_flags & IFF_LOOPBACK) != 0 && IsLoopback(address);
+    if (!is_loopback && !IsSame(*device->ifa_addr, address)) continue;
+    const std::string label = device->ifa_name;
+    return label.substr(0, label.find(':'));  // "eth0:1" is a second address of eth0
   }
-  return false;
+  return "";
 }
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -60,11 +66,16 @@ bool IsOwnAddress(const std::string& host) {
   if (base::IsWildcard(host)) return false;
   if (host == "localhost") return true;
   if (const Addresses literal = Lookup(host, AI_NUMERICHOST); literal != nullptr) {
-    return IsLoopback(*literal->ai_addr) || IsOfADevice(*literal->ai_addr);
+    return !DeviceOf(*literal->ai_addr).empty();
   }
   // The first is the one that will be bound.
   const Addresses named = Lookup(host, 0);
-  return named != nullptr && !IsLoopback(*named->ai_addr) && IsOfADevice(*named->ai_addr);
+  return named != nullptr && !IsLoopback(*named->ai_addr) && !DeviceOf(*named->ai_addr).empty();
+}
+
+std::string DeviceOf(const std::string& host) {
+  const Addresses found = Lookup(host, 0);
+  return found != nullptr ? DeviceOf(*found->ai_addr) : "";
 }
 
 std::string LaneListenHost(const std::string& listen_host, const std::string& advertise_host,

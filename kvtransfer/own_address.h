@@ -10,6 +10,9 @@ namespace tandem::kvtransfer {
 // resolver does.
 bool IsOwnAddress(const std::string& host);
 
+// The device ("eth0") that has that address, or whose name resolves to it; empty where there is none. 127/8 is lo's.
+std::string DeviceOf(const std::string& host);
+
 // Where a source of lanes listens, and what decode workers are told: the host that the process listens on, where that
 // is one address; else the one it advertises, where it is this machine's own; else empty: an address of the network
 // devices. These also decide where they are named ("eth0", not "all").

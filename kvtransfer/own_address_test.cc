@@ -15,6 +15,13 @@ TEST(OwnAddressTest, LoopbackIsOwnAndAStrangersAddressIsNot) {
   EXPECT_FALSE(IsOwnAddress(""));
 }
 
+TEST(OwnAddressTest, AnAddressBelongsToItsDevice) {
+  EXPECT_EQ(DeviceOf("127.0.0.1"), "lo");
+  EXPECT_EQ(DeviceOf("127.1.2.3"), "lo");
+  EXPECT_EQ(DeviceOf("198.51.100.1"), "");
+  EXPECT_EQ(DeviceOf("no-such-host.invalid"), "");
+}
+
 TEST(OwnAddressTest, TheProcessesOwnHostComesFirstThenTheAdvertisedOne) {
   EXPECT_EQ(LaneListenHost("127.0.0.1", "198.51.100.1", "all"), "127.0.0.1");
   EXPECT_EQ(LaneListenHost("0.0.0.0", "127.0.0.1", "all"), "127.0.0.1");

@@ -15,6 +15,7 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kvtransfer/own_address.h"
 #include "kvtransfer/ucx_am_server.h"
 #include "kvtransfer/ucx_handles.h"
 #include "kvtransfer/ucx_sockets.h"
@@ -126,12 +127,15 @@ class UcxSource::Engine final {
   }
 
   absl::Status OpenAm() {
-    ASSIGN_OR_RETURN(am_context_, MakeUcpContext(UcxTransport::kTcp, options_.net_devices));
-    ASSIGN_OR_RETURN(am_worker_, MakeUcpWorker(am_context_.get()));
     std::string listen_host = options_.am_listen_host;
     if (listen_host.empty()) {
       ASSIGN_OR_RETURN(listen_host, RoutableHost(options_.net_devices));
     }
+    // UCX listens on each device that it may use, besides the listener; connections use that of the listener alone.
+    std::string net_devices = options_.net_devices;
+    if (const std::string device = DeviceOf(listen_host); net_devices == "all" && !device.empty()) net_devices = device;
+    ASSIGN_OR_RETURN(am_context_, MakeUcpContext(UcxTransport::kTcp, net_devices));
+    ASSIGN_OR_RETURN(am_worker_, MakeUcpWorker(am_context_.get()));
     ASSIGN_OR_RETURN(am_server_, UcxAmServer::Create(am_worker_.get(), listen_host, options_.am_port, pool_,
                                                      options_.is_epoch_readable));
     std::string told_host = options_.am_advertised_host.empty() ? listen_host : options_.am_advertised_host;

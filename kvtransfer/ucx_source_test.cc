@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "base/host_port.h"
 #include "gtest/gtest.h"
@@ -78,8 +80,26 @@ bool IsReachedAt(const std::string& host, int port) {
   return is_connected;
 }
 
+// "host" of every socket of this process that listens, by its descriptor.
+std::map<int, std::string> ListeningHosts() {
+  std::map<int, std::string> hosts;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int is_listening = 0;
+    socklen_t num_bytes = sizeof(is_listening);
+    sockaddr_in address = {};
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &num_bytes) != 0 || is_listening == 0) continue;
+    num_bytes = sizeof(address);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &num_bytes) != 0) continue;
+    char text[INET_ADDRSTRLEN] = "not IPv4";
+    if (address.sin_family == AF_INET) inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
+    hosts[fd] = text;
+  }
+  return hosts;
+}
+
 TEST(UcxSourceTest, ListensOnTheOneAddressThatItTells) {
   for (const char* net_devices : {"all", "lo"}) {
+    const std::map<int, std::string> before = ListeningHosts();  // sources of other tests, which are never closed
     const auto source = UcxSource::Start({.pool_bytes = kPoolBytes,
                                           .offers_shm = false,
                                           .am_listen_host = net_devices == std::string("all") ? "127.0.0.1" : "",
@@ -92,6 +112,13 @@ TEST(UcxSourceTest, ListensOnTheOneAddressThatItTells) {
     EXPECT_TRUE(IsReachedAt("127.0.0.1", told->port));
     // All of 127/8 is this machine: a wildcard would answer here too.
     EXPECT_FALSE(IsReachedAt("127.0.0.2", told->port));
+    int num_new = 0;
+    for (const auto& [fd, host] : ListeningHosts()) {
+      if (before.contains(fd)) continue;
+      ++num_new;
+      EXPECT_EQ(host, "127.0.0.1");
+    }
+    EXPECT_GT(num_new, 0);
   }
 }
 
