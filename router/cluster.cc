@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
 
 namespace tandem::router {
 namespace {
-
-// One try of each request so far: a request is not resumed elsewhere yet.
-constexpr uint32_t kFirstAttempt = 1;
 
 absl::Status StatusOf(const proto::Error& error) {
   auto code = static_cast<absl::StatusCode>(error.code());
@@ -75,18 +73,32 @@ WorkerView& Cluster::ViewOf(const WorkerLink& link) {
   return view_.decodes[link.index()];
 }
 
-proto::RequestKey Cluster::KeyOf(uint64_t request_id) const {
+proto::RequestKey Cluster::KeyOf(uint64_t request_id, uint32_t attempt) const {
   proto::RequestKey key;
   key.set_router_incarnation(identity_.incarnation());
   key.set_request_id(request_id);
-  key.set_attempt(kFirstAttempt);
+  key.set_attempt(attempt);
   return key;
 }
 
 uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener) {
   const uint64_t request_id = ++last_request_id_;
+  requests_[request_id].listener = listener;
+  StartAttempt(request_id, pair, order);
+  return request_id;
+}
+
+void Cluster::GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order) {
+  const auto it = requests_.find(request_id);
+  TANDEM_CHECK(it != requests_.end(), "a further attempt at a request that is forgotten");
+  LeavePrefill(it->second);
+  --view_.decodes[it->second.decode].requests_in_flight;
+  StartAttempt(request_id, pair, order);
+}
+
+void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order) {
   Request& request = requests_[request_id];
-  request.listener = listener;
+  ++request.attempt;
   request.decode = pair.decode;
   request.prefill = pair.prefill;
   request.counts_on_prefill = true;
@@ -98,21 +110,20 @@ uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, R
     const size_t begin = part_index * kTokensPerPart;
     const size_t end = std::min(begin + kTokensPerPart, order.prompt.size());
     proto::GeneratePart part;
-    *part.mutable_key() = KeyOf(request_id);
+    *part.mutable_key() = KeyOf(request_id, request.attempt);
     part.set_part_index(static_cast<uint32_t>(part_index));
     part.set_is_last(part_index + 1 == num_parts);
     part.mutable_prompt_tokens()->Add(order.prompt.begin() + begin, order.prompt.begin() + end);
     if (part_index == 0) FillHead(order, view_.prefills[pair.prefill].bootstrap_address, part.mutable_head());
     decode_links_[pair.decode]->SendPart(std::move(part));
   }
-  return request_id;
 }
 
 void Cluster::Cancel(uint64_t request_id, const std::string& reason) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
   proto::RouterMessage message;
-  *message.mutable_cancel()->mutable_key() = KeyOf(request_id);
+  *message.mutable_cancel()->mutable_key() = KeyOf(request_id, it->second.attempt);
   message.mutable_cancel()->set_reason(reason);
   decode_links_[it->second.decode]->Send(std::move(message));
 }
@@ -135,7 +146,7 @@ Cluster::Request* Cluster::FindRequest(const WorkerLink& link, const proto::Requ
   if (link.role() != WorkerRole::kDecode || key.router_incarnation() != identity_.incarnation()) return nullptr;
   const auto it = requests_.find(key.request_id());
   if (it == requests_.end() || it->second.decode != link.index()) return nullptr;
-  return key.attempt() == kFirstAttempt ? &it->second : nullptr;
+  return key.attempt() == it->second.attempt ? &it->second : nullptr;
 }
 
 void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {

@@ -68,6 +68,8 @@ class Cluster final : private WorkerLinkListener {
   // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
   // Forget(). The pair comes from PickPair() over view() in the same turn of the loop.
   uint64_t Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener);
+  // The next attempt at a request whose worker has ended it or is lost. What still comes of the last one is not heard.
+  void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
   void Cancel(uint64_t request_id, const std::string& reason);
   // Drops what is known of the request; call it once for each Generate().
   void Forget(uint64_t request_id);
@@ -76,6 +78,7 @@ class Cluster final : private WorkerLinkListener {
  private:
   struct Request {
     RequestListener* listener = nullptr;
+    uint32_t attempt = 0;  // the one that runs; from 1
     int decode = -1;
     int prefill = -1;
     bool counts_on_prefill = false;  // until its first token
@@ -95,7 +98,8 @@ class Cluster final : private WorkerLinkListener {
   Request* FindRequest(const WorkerLink& link, const proto::RequestKey& key);
   void LeavePrefill(Request& request);
   void CancelUnknown(WorkerLink& link, const proto::RequestKey& key);
-  proto::RequestKey KeyOf(uint64_t request_id) const;
+  void StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
+  proto::RequestKey KeyOf(uint64_t request_id, uint32_t attempt) const;
 
   const proto::Identity identity_;
   ClusterView view_;

@@ -222,6 +222,37 @@ TEST_F(ClusterTest, TokensOfAForgottenRequestAreAnsweredWithOneCancel) {
   EXPECT_EQ(NumCancels("d0:1"), 2) << "it was confirmed, so this is a new one";
 }
 
+TEST_F(ClusterTest, SecondAttemptRunsElsewhereAndTheFirstIsNotHeard) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0, 0);
+  PairChoice other;
+  other.decode = 1;
+  other.prefill = 1;
+  GenerateOrder order;
+  order.prompt = {1, 2, 3};
+  cluster_.GenerateAgain(id, other, order);
+  EXPECT_EQ(cluster_.view().decodes[0].requests_in_flight, 0);
+  EXPECT_EQ(cluster_.view().prefills[0].requests_in_flight, 0);
+  EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 1);
+  EXPECT_EQ(cluster_.view().prefills[1].requests_in_flight, 1);
+  ASSERT_EQ(channels_.to("d1:1").parts.size(), 1u);
+  const proto::RequestKey key = channels_.to("d1:1").parts[0].key();
+  EXPECT_EQ(key.request_id(), id);
+  EXPECT_EQ(key.attempt(), 2u);
+
+  proto::WorkerMessage ended;
+  *ended.mutable_ended()->mutable_key() = KeyOf(id);
+  channels_.to("d0:1").Receive(ended);
+  channels_.to("d1:1").Receive(ended);
+  EXPECT_EQ(listener.num_ended, 0) << "the first attempt's end";
+  *ended.mutable_ended()->mutable_key() = key;
+  channels_.to("d1:1").Receive(ended);
+  EXPECT_EQ(listener.num_ended, 1);
+  cluster_.Forget(id);
+  EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 0);
+}
+
 TEST_F(ClusterTest, TokensFromAWorkerThatDoesNotHaveTheRequestAreNotItsTokens) {
   ConnectAll();
   RecordingListener listener;

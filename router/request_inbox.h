@@ -70,6 +70,7 @@ class RequestInbox final : public RequestListener {
     events_.pop_front();
     return event;
   }
+  void DropWorkerEvents() { events_.clear(); }
   bool has_client_left() const { return has_client_left_; }
   bool TakeClientLeft() { return std::exchange(has_client_left_, false); }
   bool TakeDrained() { return std::exchange(is_drained_, false); }

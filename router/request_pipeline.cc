@@ -32,6 +32,8 @@ namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kClientLeftStatus = 499;
+constexpr int kAttemptsMax = 2;
+constexpr absl::Duration kAttemptTimeMin = absl::Milliseconds(1);
 
 // To the client a prompt beyond the workers' memory is the same mistake as one beyond the context.
 absl::Status ContextLengthExceeded(const absl::Status& status) {
@@ -78,6 +80,8 @@ class RequestPipeline::Run final {
   asio::awaitable<void> Relay();
   asio::awaitable<void> WaitForNews();
   bool TakeOneEvent();
+  // Starts the request once more where its worker could not serve it and nothing has come of it yet. False: it failed.
+  bool TryAgain(const absl::Status& error);
   void Apply(const RequestState::Output& output);
   void ApplyTokens(const RequestInbox::Tokens& tokens);
   void EndAnswer(const absl::Status& status, const char* finish);
@@ -97,7 +101,9 @@ class RequestPipeline::Run final {
   std::optional<RequestState> state_;
   std::optional<AnswerWriter> writer_;
   std::string pair_;
+  GenerateOrder order_;      // its prompt only until the first token
   uint64_t request_id_ = 0;  // at the cluster
+  int num_attempts_ = 1;
   absl::Duration news_at_ = absl::ZeroDuration();
   bool is_waiting_for_reader_ = false;
 };
@@ -157,6 +163,7 @@ void RequestPipeline::Run::ApplyTokens(const RequestInbox::Tokens& tokens) {
   const int64_t num_before = state_->num_generated();
   const RequestState::Output output = state_->OnTokens(tokens.first_position, tokens.tokens, tokens.finish, Now());
   const int64_t num_new = state_->num_generated() - num_before;
+  if (num_new > 0) order_.prompt = std::vector<TokenId>();  // not {}: that keeps the memory
   if (num_new > 0) {
     parts_.metrics->generation_tokens.Increment(static_cast<double>(num_new));
     if (num_before == 0) {
@@ -167,6 +174,22 @@ void RequestPipeline::Run::ApplyTokens(const RequestInbox::Tokens& tokens) {
     }
   }
   Apply(output);
+}
+
+bool RequestPipeline::Run::TryAgain(const absl::Status& error) {
+  if (!absl::IsUnavailable(error) || !state_->may_start_again() || num_attempts_ == kAttemptsMax) return false;
+  const absl::Duration remaining_time = settings_.request_time_max - (Now() - started_at_);
+  if (remaining_time < kAttemptTimeMin) return false;
+  const ClusterView& view = parts_.cluster->view();
+  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, pipeline_.turn_++);
+  if (!pair.ok()) return false;  // the first error says more
+  ++num_attempts_;
+  pair_ = pair->Explain(view);
+  LOG_WARNING("request starts again", {"req", id_}, {"attempt", num_attempts_}, {"cause", error}, {"pair", pair_});
+  inbox_.DropWorkerEvents();  // of the attempt that has failed
+  order_.remaining_time = remaining_time;
+  parts_.cluster->GenerateAgain(request_id_, *pair, order_);
+  return true;
 }
 
 // Takes what goes before everything else, then one event of the worker; false where nothing is left to do now.
@@ -196,9 +219,11 @@ bool RequestPipeline::Run::TakeOneEvent() {
   if (!event.has_value()) return false;
   if (const auto* tokens = std::get_if<RequestInbox::Tokens>(&*event)) ApplyTokens(*tokens);
   if (const auto* ended = std::get_if<RequestInbox::Ended>(&*event)) {
-    Apply(state_->OnEnded(ended->error, ended->is_cancelled));
+    if (!TryAgain(ended->error)) Apply(state_->OnEnded(ended->error, ended->is_cancelled));
   }
-  if (const auto* lost = std::get_if<RequestInbox::WorkerLost>(&*event)) Apply(state_->OnWorkerLost(lost->cause));
+  if (const auto* lost = std::get_if<RequestInbox::WorkerLost>(&*event)) {
+    if (!TryAgain(lost->cause)) Apply(state_->OnWorkerLost(lost->cause));
+  }
   return true;
 }
 
@@ -254,9 +279,9 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   if (const absl::Status cause = inbox_.TakeGiveUp(); !cause.ok()) co_return Refuse(cause);
 
   // Pick the pair.
-  GenerateOrder& order = prepared->order;
+  order_ = std::move(prepared->order);
   const ClusterView& view = parts_.cluster->view();
-  const absl::StatusOr<PairChoice> pair = PickPair(view, order.prompt.size() + 1, pipeline_.turn_++);
+  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, pipeline_.turn_++);
   if (absl::IsInvalidArgument(pair.status())) co_return Refuse(ContextLengthExceeded(pair.status()));
   if (!pair.ok()) co_return Refuse(pair.status());
   pair_ = pair->Explain(view);
@@ -266,8 +291,8 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   params.tokenizer = parts_.context->tokenizer;
   params.stops = std::move(prepared->stops);
   params.start = prepared->start;
-  params.num_prompt_tokens = static_cast<int64_t>(order.prompt.size());
-  params.max_new_tokens = order.max_new_tokens;
+  params.num_prompt_tokens = static_cast<int64_t>(order_.prompt.size());
+  params.max_new_tokens = order_.max_new_tokens;
   params.started_at = started_at_;
   params.deadline = started_at_ + settings_.request_time_max;
   state_.emplace(std::move(params));
@@ -277,12 +302,11 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
       AnswerWriter::Form{prepared->request.is_stream, prepared->request.includes_usage, prepared->request.is_thinking});
 
   // Generate, and relay until the workers hold nothing of it.
-  order.remaining_time = settings_.request_time_max - (Now() - started_at_);
-  order.trace_parent = std::string(exchange_->request().Header("traceparent"));
-  parts_.metrics->prompt_tokens.Increment(static_cast<double>(order.prompt.size()));
+  order_.remaining_time = settings_.request_time_max - (Now() - started_at_);
+  order_.trace_parent = std::string(exchange_->request().Header("traceparent"));
+  parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
   parts_.metrics->requests_in_flight.Increment();
-  request_id_ = parts_.cluster->Generate(*pair, order, &inbox_);
-  order.prompt = {};
+  request_id_ = parts_.cluster->Generate(*pair, order_, &inbox_);
   co_await Relay();
   parts_.metrics->requests_in_flight.Decrement();
 }

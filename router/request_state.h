@@ -78,6 +78,10 @@ class RequestState final {
   Output OnTime(absl::Duration now);
   absl::Duration NextWakeup() const;
 
+  // True while nothing has come of the request and nobody has given it up: another worker may do it from the start.
+  bool may_start_again() const {
+    return is_answer_open_ && !is_cancel_sent_ && !has_sequence_finished_ && generated_.empty();
+  }
   bool is_answer_open() const { return is_answer_open_; }
   bool is_released() const { return is_released_; }
   Usage usage() const;

@@ -248,6 +248,53 @@ TEST_F(RouterTest, WorkerThatDiesBeforeTheFirstTokenIs503) {
   EXPECT_EQ(Ask().status, 503) << "and further requests are refused at once";
 }
 
+TEST_F(RouterTest, RequestThatFoundNoWorkerIsTriedOnceMoreBeforeItsFirstToken) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request first = decode_->AwaitRequest();
+  decode_->SendEnded(first.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  const FakeWorker::Request second = decode_->AwaitRequest();
+  EXPECT_EQ(second.key.request_id(), first.key.request_id());
+  EXPECT_EQ(second.key.attempt(), 2u);
+  EXPECT_EQ(second.prompt, first.prompt);
+  EXPECT_LE(second.head.remaining_time_us(), first.head.remaining_time_us());
+  decode_->SendTokens(second.key, 0, {'x', B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(second.key);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+
+  client.Send(PostChat(ChatBody()));
+  for (int i = 0; i < 2; ++i) {
+    decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  }
+  EXPECT_EQ(client.ReadResponse().status, 503) << "the second failure is the answer";
+
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request begun = decode_->AwaitRequest();
+  decode_->SendTokens(begun.key, 0, {'x'});
+  decode_->SendEnded(begun.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  EXPECT_EQ(client.ReadResponse().status, 503) << "not with a token accepted";
+}
+
+TEST_F(RouterTest, WorkerThatDiesBeforeTheFirstTokenIsReplacedByAnother) {
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  FakeWorker first(FakeWorker::Options{.role = WorkerRole::kDecode});
+  FakeWorker second(FakeWorker::Options{.role = WorkerRole::kDecode});
+  first.ReportUsable(kBootstrap);
+  second.ReportUsable(kBootstrap);
+  second.AnswerEverything({'x', B::kEos}, proto::FINISH_REASON_STOP);
+  options_.decode_workers = {first.address(), second.address()};
+  StartShard();
+  ASSERT_EQ(AwaitMetric("tandem_router_usable_pairs{role=\"router\"}", 2), 2);
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  EXPECT_EQ(first.AwaitRequest().key.attempt(), 1u) << "equal pairs are used in the order of the settings";
+  first.Kill();
+  EXPECT_EQ(second.AwaitRequest().key.attempt(), 2u);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
 TEST_F(RouterTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
   StartPair();
   RawClient client(port());
