@@ -28,6 +28,7 @@ struct ClientRequest {
   std::string text;
   RequestEnd end = RequestEnd::kNone;
   absl::Status error;
+  int num_attempts = 1;
   bool is_released = false;
 
   std::string Name() const;

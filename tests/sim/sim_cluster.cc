@@ -19,8 +19,8 @@ constexpr uint32_t kStopToken = 3;
 
 std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
-                      " router_lost=", num_router_lost, " retractions=", retractions, " replayed=", tokens_replayed,
-                      " wrong_sums=", wrong_sums, " events=", num_events,
+                      " router_lost=", num_router_lost, " again=", num_again, " retractions=", retractions,
+                      " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " events=", num_events,
                       " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
 
@@ -241,6 +241,7 @@ void SimCluster::CheckServesAgain() {
 RunSummary SimCluster::Summarise() const {
   RunSummary summary{.plan = plan_, .violations = violations_.found()};
   for (const auto& client : clients_) {
+    summary.num_again += client->num_attempts > 1 ? 1 : 0;
     summary.num_complete += client->end == RequestEnd::kComplete ? 1 : 0;
     summary.num_failed += client->end == RequestEnd::kFailed ? 1 : 0;
     summary.num_client_left += client->end == RequestEnd::kClientLeft ? 1 : 0;

@@ -30,6 +30,7 @@ struct RunSummary {
   int num_failed = 0;
   int num_client_left = 0;
   int num_router_lost = 0;
+  int num_again = 0;        // of all of them, those that were started twice
   int64_t retractions = 0;  // of decode processes that lived to the end
   int64_t tokens_replayed = 0;
   int64_t wrong_sums = 0;

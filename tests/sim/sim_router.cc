@@ -70,10 +70,11 @@ void SimRouter::CutOneLink() {
 class SimRouter::Run final : public router::RequestListener {
  public:
   Run(SimRouter& router, std::shared_ptr<ClientRequest> client, const router::PairChoice& pair)
-      : router_(router), client_(std::move(client)), state_(ParamsOf(router, *client_)) {
-    router::GenerateOrder order = client_->order;
-    order.remaining_time = client_->time_limit < absl::InfiniteDuration() ? client_->time_limit : absl::ZeroDuration();
-    request_id_ = router_.cluster_->Generate(pair, order, this);
+      : router_(router),
+        client_(std::move(client)),
+        state_(ParamsOf(router, *client_)),
+        started_at_(router.events_.now()) {
+    request_id_ = router_.cluster_->Generate(pair, OrderNow(), this);
   }
   ~Run() override { router_.cluster_->Forget(request_id_); }
 
@@ -82,8 +83,12 @@ class SimRouter::Run final : public router::RequestListener {
     if (state_.is_answer_open()) client_->CheckTokens(first_position, tokens, router_.violations_);
     Apply(state_.OnTokens(first_position, tokens, finish, now()));
   }
-  void OnEnded(const absl::Status& error, bool is_cancelled) override { Apply(state_.OnEnded(error, is_cancelled)); }
-  void OnWorkerLost(const absl::Status& cause) override { Apply(state_.OnWorkerLost(cause)); }
+  void OnEnded(const absl::Status& error, bool is_cancelled) override {
+    if (!TryAgain(error)) Apply(state_.OnEnded(error, is_cancelled));
+  }
+  void OnWorkerLost(const absl::Status& cause) override {
+    if (!TryAgain(cause)) Apply(state_.OnWorkerLost(cause));
+  }
 
   void LeaveClient() {
     if (state_.is_answer_open()) client_->end = RequestEnd::kClientLeft;
@@ -113,6 +118,23 @@ class SimRouter::Run final : public router::RequestListener {
     return params;
   }
   absl::Duration now() const { return router_.events_.now(); }
+  router::GenerateOrder OrderNow() const {
+    router::GenerateOrder order = client_->order;
+    order.remaining_time = absl::ZeroDuration();  // none
+    if (client_->time_limit < absl::InfiniteDuration()) {
+      order.remaining_time = std::max(client_->time_limit - (now() - started_at_), absl::Microseconds(1));
+    }
+    return order;
+  }
+  // A request of which nothing has come yet is started once more, elsewhere where there is an elsewhere.
+  bool TryAgain(const absl::Status& error) {
+    if (!absl::IsUnavailable(error) || !state_.may_start_again() || client_->num_attempts == kAttemptsMax) return false;
+    const auto pair = router::PickPair(router_.cluster_->view(), client_->order.prompt.size() + 1, router_.turn_++);
+    if (!pair.ok()) return false;
+    ++client_->num_attempts;
+    router_.cluster_->GenerateAgain(request_id_, *pair, OrderNow());
+    return true;
+  }
 
   void Apply(const router::RequestState::Output& output) {
     if (!output.cancel_reason.empty()) router_.cluster_->Cancel(request_id_, output.cancel_reason);
@@ -134,7 +156,9 @@ class SimRouter::Run final : public router::RequestListener {
 
   SimRouter& router_;
   const std::shared_ptr<ClientRequest> client_;
+  static constexpr int kAttemptsMax = 2;
   router::RequestState state_;
+  const absl::Duration started_at_;
   uint64_t request_id_ = 0;
 };
 
