@@ -35,9 +35,14 @@ std::string Get(int port, const std::string& target) {
 }
 
 std::unique_ptr<AdminHttpServer> StartServer() {
-  auto server = AdminHttpServer::Start(
-      "127.0.0.1", 0,
-      {{"/health", [] { return AdminReply{200, "ok\n"}; }}, {"/readyz", [] { return AdminReply{503, "no peer\n"}; }}});
+  auto server = AdminHttpServer::Start("127.0.0.1", 0,
+                                       {{"/health",
+                                         [] {
+                                           return AdminReply{200, "ok\n"};
+                                         }},
+                                        {"/readyz", [] {
+                                           return AdminReply{503, "no peer\n"};
+                                         }}});
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
@@ -63,8 +68,7 @@ TEST(AdminHttpTest, KeepsAConnectionForSeveralRequests) {
 
 TEST(AdminHttpTest, AHeadRequestHasALengthAndNoBody) {
   const auto server = StartServer();
-  const std::string reply =
-      Exchange(server->port(), "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string reply = Exchange(server->port(), "HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(reply, HasSubstr("Content-Length: 3"));
   EXPECT_THAT(reply, EndsWith("\r\n\r\n"));
 }

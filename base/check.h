@@ -9,8 +9,8 @@ namespace tandem::base {
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, absl::string_view message);
 }  // namespace tandem::base
 
-#define TANDEM_CHECK(condition, message)                                            \
-  do {                                                                              \
-    if (!(condition)) [[unlikely]]                                                  \
-      ::tandem::base::CheckFailed(__FILE__, __LINE__, #condition, message);         \
+#define TANDEM_CHECK(condition, message)                                    \
+  do {                                                                      \
+    if (!(condition)) [[unlikely]]                                          \
+      ::tandem::base::CheckFailed(__FILE__, __LINE__, #condition, message); \
   } while (false)

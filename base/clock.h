@@ -15,8 +15,8 @@ namespace tandem::base {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual absl::Duration Now() const = 0;     // since boot; never goes back
-  virtual absl::Time WallTime() const = 0;    // for people and for `created`, never for decisions
+  virtual absl::Duration Now() const = 0;   // since boot; never goes back
+  virtual absl::Time WallTime() const = 0;  // for people and for `created`, never for decisions
 };
 
 // The machine's clock; lives for ever.

@@ -83,27 +83,36 @@ void ConfigSchema::Add(Field field) {
 void ConfigSchema::Int(std::string path, int* target, IntRange range, std::string sentence) {
   range.min = std::max<int64_t>(range.min, std::numeric_limits<int>::min());
   range.max = std::min<int64_t>(range.max, std::numeric_limits<int>::max());
-  const std::string allowed = RangeText<int64_t>(range.min, range.max, std::numeric_limits<int>::min(),
-                                                 std::numeric_limits<int>::max());
-  Add({.path = std::move(path), .type = "integer", .unit = range.unit, .allowed = allowed,
+  const std::string allowed =
+      RangeText<int64_t>(range.min, range.max, std::numeric_limits<int>::min(), std::numeric_limits<int>::max());
+  Add({.path = std::move(path),
+       .type = "integer",
+       .unit = range.unit,
+       .allowed = allowed,
        .sentence = std::move(sentence),
        .set = [=](const YAML::Node& node) { return SetInteger(node, target, range, allowed); },
        .get = [=] { return absl::StrCat(*target); }});
 }
 
 void ConfigSchema::Int64(std::string path, int64_t* target, IntRange range, std::string sentence) {
-  const std::string allowed = RangeText(range.min, range.max, std::numeric_limits<int64_t>::min(),
-                                        std::numeric_limits<int64_t>::max());
-  Add({.path = std::move(path), .type = "integer", .unit = range.unit, .allowed = allowed,
+  const std::string allowed =
+      RangeText(range.min, range.max, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  Add({.path = std::move(path),
+       .type = "integer",
+       .unit = range.unit,
+       .allowed = allowed,
        .sentence = std::move(sentence),
        .set = [=](const YAML::Node& node) { return SetInteger(node, target, range, allowed); },
        .get = [=] { return absl::StrCat(*target); }});
 }
 
 void ConfigSchema::Double(std::string path, double* target, DoubleRange range, std::string sentence) {
-  const std::string allowed = RangeText(range.min, range.max, std::numeric_limits<double>::lowest(),
-                                        std::numeric_limits<double>::max());
-  Add({.path = std::move(path), .type = "number", .unit = range.unit, .allowed = allowed,
+  const std::string allowed =
+      RangeText(range.min, range.max, std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max());
+  Add({.path = std::move(path),
+       .type = "number",
+       .unit = range.unit,
+       .allowed = allowed,
        .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
@@ -120,7 +129,10 @@ void ConfigSchema::Double(std::string path, double* target, DoubleRange range, s
 }
 
 void ConfigSchema::Bool(std::string path, bool* target, std::string sentence) {
-  Add({.path = std::move(path), .type = "boolean", .allowed = "true or false", .sentence = std::move(sentence),
+  Add({.path = std::move(path),
+       .type = "boolean",
+       .allowed = "true or false",
+       .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
              if (!node.IsScalar() || (node.Scalar() != "true" && node.Scalar() != "false")) {
@@ -133,7 +145,9 @@ void ConfigSchema::Bool(std::string path, bool* target, std::string sentence) {
 }
 
 void ConfigSchema::String(std::string path, std::string* target, std::string sentence) {
-  Add({.path = std::move(path), .type = "text", .sentence = std::move(sentence),
+  Add({.path = std::move(path),
+       .type = "text",
+       .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
              if (!node.IsScalar()) return Wrong(Shown(node), "text", "");
@@ -146,7 +160,10 @@ void ConfigSchema::String(std::string path, std::string* target, std::string sen
 void ConfigSchema::Choice(std::string path, std::string* target, std::vector<std::string> allowed,
                           std::string sentence) {
   const std::string allowed_text = absl::StrJoin(allowed, ", ");
-  Add({.path = std::move(path), .type = "one of", .allowed = allowed_text, .sentence = std::move(sentence),
+  Add({.path = std::move(path),
+       .type = "one of",
+       .allowed = allowed_text,
+       .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
              if (!node.IsScalar() || std::find(allowed.begin(), allowed.end(), node.Scalar()) == allowed.end()) {
@@ -159,7 +176,9 @@ void ConfigSchema::Choice(std::string path, std::string* target, std::vector<std
 }
 
 void ConfigSchema::StringList(std::string path, std::vector<std::string>* target, std::string sentence) {
-  Add({.path = std::move(path), .type = "list of texts", .sentence = std::move(sentence),
+  Add({.path = std::move(path),
+       .type = "list of texts",
+       .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
              if (!node.IsSequence()) return Wrong(Shown(node), "list of texts", "[a, b]");
@@ -173,17 +192,21 @@ void ConfigSchema::StringList(std::string path, std::vector<std::string>* target
            },
        .get =
            [=] {
-             return absl::StrCat("[", absl::StrJoin(*target, ", ", [](std::string* out, const std::string& value) {
-                                   out->append(Quoted(value));
-                                 }),
-                                 "]");
+             return absl::StrCat(
+                 "[",
+                 absl::StrJoin(*target, ", ",
+                               [](std::string* out, const std::string& value) { out->append(Quoted(value)); }),
+                 "]");
            }});
 }
 
 void ConfigSchema::Duration(std::string path, absl::Duration* target, absl::Duration min, absl::Duration max,
                             std::string sentence) {
   const std::string allowed = absl::StrCat(absl::FormatDuration(min), " to ", absl::FormatDuration(max));
-  Add({.path = std::move(path), .type = "duration", .allowed = allowed, .sentence = std::move(sentence),
+  Add({.path = std::move(path),
+       .type = "duration",
+       .allowed = allowed,
+       .sentence = std::move(sentence),
        .set =
            [=](const YAML::Node& node) {
              absl::Duration value;
@@ -236,8 +259,7 @@ absl::Status ConfigSchema::Apply(absl::string_view yaml, absl::string_view file_
       }
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ":", error.mark.line + 1, ": not YAML: ", error.msg));
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ":", error.mark.line + 1, ": not YAML: ", error.msg));
   }
   for (const std::string& override_text : overrides) {
     const std::pair<std::string, std::string> pair = absl::StrSplit(override_text, absl::MaxSplits('=', 1));

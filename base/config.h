@@ -2,7 +2,8 @@
 //
 //   struct PrefillConfig { int chunked_prefill_size = 512; ... };
 //   base::ConfigSchema schema("prefill_worker");
-//   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max = 65536},
+//   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max =
+//   65536},
 //              "Prompt tokens computed in one engine step.");
 //   ASSIGN_OR_RETURN(const base::ConfigArgs args, base::LoadConfig(schema, argc, argv));
 //
@@ -17,7 +18,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,8 +52,7 @@ class ConfigSchema final {
   void Choice(std::string path, std::string* target, std::vector<std::string> allowed, std::string sentence);
   void StringList(std::string path, std::vector<std::string>* target, std::string sentence);
   // In the file: a number with unit, "250ms", "30s".
-  void Duration(std::string path, absl::Duration* target, absl::Duration min, absl::Duration max,
-                std::string sentence);
+  void Duration(std::string path, absl::Duration* target, absl::Duration min, absl::Duration max, std::string sentence);
 
   // Reads text as YAML, then applies overrides ("a.b=c") in order. INVALID_ARGUMENT, all faults listed, each as
   // "file:line: key: what is wrong, what is allowed".

@@ -41,7 +41,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   }
   const absl::string_view port = text.substr(colon + 1);
   for (size_t i = 0; i < port.size(); ++i) {
-    if (port[i] < '0' || port[i] > '9') return Fault(text, colon + 1 + i, "a port is a number from 1 to 65535; bad digit");
+    if (port[i] < '0' || port[i] > '9')
+      return Fault(text, colon + 1 + i, "a port is a number from 1 to 65535; bad digit");
   }
   if (port.size() > 5 || !absl::SimpleAtoi(port, &result.port) || result.port < 1 || result.port > 65535) {
     return Fault(text, colon + 1, "a port is a number from 1 to 65535; bad port");

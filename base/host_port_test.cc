@@ -29,13 +29,20 @@ TEST(HostPortTest, RefusesWithThePositionOfTheFault) {
     const char* text;
     const char* says;
   } cases[] = {
-      {"", "expected \":port\" at character 1"},     {"host", "expected \":port\" at character 5"},
-      {"::1", "[address]:port"},                      {"fe80::1%lo", "[address]:port"},
-      {"[::1]", "expected \":port\" at character 6"}, {"[::1", "without"},
-      {":80", "empty host"},                          {"host:", "bad port"},
-      {"host:0", "1 to 65535"},                       {"host:65536", "1 to 65535"},
-      {"host:80x", "bad digit at character 8"},       {"ho st:80", "bad character at character 3"},
-      {"http://h:80", "[address]:port"},              {"host:-1", "bad digit"},
+      {"", "expected \":port\" at character 1"},
+      {"host", "expected \":port\" at character 5"},
+      {"::1", "[address]:port"},
+      {"fe80::1%lo", "[address]:port"},
+      {"[::1]", "expected \":port\" at character 6"},
+      {"[::1", "without"},
+      {":80", "empty host"},
+      {"host:", "bad port"},
+      {"host:0", "1 to 65535"},
+      {"host:65536", "1 to 65535"},
+      {"host:80x", "bad digit at character 8"},
+      {"ho st:80", "bad character at character 3"},
+      {"http://h:80", "[address]:port"},
+      {"host:-1", "bad digit"},
       {"host:99999999999999999999", "1 to 65535"},
   };
   for (const auto& c : cases) {

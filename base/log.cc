@@ -15,9 +15,12 @@ std::string& LogContext() {
 
 const char* SeverityName(LogSeverity severity) {
   switch (severity) {
-    case LogSeverity::kInfo: return "INFO";
-    case LogSeverity::kWarning: return "WARNING";
-    case LogSeverity::kError: return "ERROR";
+    case LogSeverity::kInfo:
+      return "INFO";
+    case LogSeverity::kWarning:
+      return "WARNING";
+    case LogSeverity::kError:
+      return "ERROR";
   }
   return "ERROR";
 }

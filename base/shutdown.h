@@ -1,5 +1,6 @@
 // SIGTERM and SIGINT as an event that main waits for. Blocks both signals in every thread started later, so construct
-// it first in main. A second signal while draining ends the process at once with exit code 1. Tested by shutdown_test.cc.
+// it first in main. A second signal while draining ends the process at once with exit code 1. Tested by
+// shutdown_test.cc.
 #pragma once
 
 #include <functional>

@@ -22,8 +22,8 @@ struct UcxSourceOptions {
   uint64_t pool_bytes = 0;
   bool offers_shm = true;  // the pool then lies in a shared segment, and /dev/shm must have room for it
   bool offers_am = true;
-  // For ucx_am: where it listens (empty: the first routable address of net_devices, port 0: a free one), and the host by
-  // which decode workers reach it (empty: the one it listens on). UCX lets whoever can connect kill the process
+  // For ucx_am: where it listens (empty: the first routable address of net_devices, port 0: a free one), and the host
+  // by which decode workers reach it (empty: the one it listens on). UCX lets whoever can connect kill the process
   // (docs/adr/0007-lanes-over-ucx.md), so a listener is bound to one address unless a wildcard is asked for.
   std::string am_listen_host;
   int am_port = 0;

@@ -3,7 +3,8 @@
 //   POST /v1/chat/completions   request_pipeline.h; 503 while the router drains
 //   GET  /v1/models[/{id}]      from the router's own knowledge
 //   GET  /health                200 while the process lives
-//   GET  /readyz                200 while every shard has a usable pair and the router is not draining, else 503 with the
+//   GET  /readyz                200 while every shard has a usable pair and the router is not draining, else 503 with
+//   the
 //                              reason
 //   GET  /metrics, /statusz
 // Anything else is 404, a known path with another method 405; both as OpenAI error objects.
