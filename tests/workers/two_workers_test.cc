@@ -173,6 +173,7 @@ class TwoWorkersTest : public ::testing::Test {
     config.chunked_prefill_size = chunked_prefill_size;
     config.lanes = lanes;
     config.net_devices = "lo";
+    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
     auto worker = prefill::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     prefill_ = *std::move(worker);
@@ -186,6 +187,7 @@ class TwoWorkersTest : public ::testing::Test {
     config.kv_cache_tokens = 2048;
     config.lanes = lanes;
     config.net_devices = "lo";
+    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
     auto worker = decode::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     decode_ = *std::move(worker);
