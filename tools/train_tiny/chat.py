@@ -1,6 +1,6 @@
 """DeepSeek-V3.2's chat encoding in Python, for training data and evaluation.
 
-The router's encoder (router/chat) is the one that serves; chat_test.py holds the two together by shared cases. The tools
+The router's encoder (router/chat) is the one that serves; chat_test.py holds this one to the same examples. The tools
 preamble is data of the checkpoint (encoding/tools_preamble.txt), never code.
 """
 
