@@ -1,63 +1,22 @@
 #include "decode_worker/config.h"
 
-#include "absl/strings/str_cat.h"
-#include "kvcache/kv_layout.h"
-#include "kvtransfer/lane_end.h"
+#include "base/status_macros.h"
 #include "worker_shell/ports.h"
 
 namespace tandem::decode {
 
 void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
-  worker_shell::AddClusterFields(schema, config.cluster);
-  schema.String("process.instance", &config.instance,
-                "Stable name of this worker, unique in the cluster; empty takes <host name>:<rpc port>.");
-  schema.String("process.listen_host", &config.listen_host, "Address that routers connect to.");
-  schema.Int("process.rpc_port", &config.rpc_port, {.unit = "port", .min = 0, .max = 65535},
-             "Port of the gRPC server for routers; 0 takes a free one.");
-  schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
-  schema.Int("process.admin_port", &config.admin_port, {.unit = "port", .min = 0, .max = 65535},
-             "Port of /health, /readyz, /metrics and /statusz; 0 takes a free one.");
-  schema.Int64("process.kv_cache_tokens", &config.kv_cache_tokens,
-               {.unit = "tokens", .min = kvcache::kPageTokens, .max = int64_t{1} << 40},
-               "Size of the KV pool, rounded down to whole pages; no sequence can be longer.");
-  schema.Int("process.max_running_requests", &config.max_running_requests, {.unit = "requests", .min = 1, .max = 4096},
-             "Requests that hold pages at a time, running or with their prompt under way.");
-  schema.Int("process.max_queued_requests", &config.max_queued_requests, {.unit = "requests", .min = 1, .max = 65536},
-             "Requests that wait for pages; one more is refused with RESOURCE_EXHAUSTED.");
+  worker_shell::AddWorkerFields(schema, config);
   schema.Int("process.replay_tokens_per_step", &config.replay_tokens_per_step,
              {.unit = "tokens", .min = 0, .max = 65536},
              "Rows of a step, beside one for each running request, for tokens that are computed again after a "
              "retraction or a failover.");
-  schema.StringList("process.lanes", &config.lanes,
-                    "Ways to fetch KV pages, best first: ucx_shm (same host), ucx_am (TCP).");
-  schema.String("process.net_devices", &config.net_devices, "Network devices of ucx_am as UCX names them, or all.");
-  schema.Duration("process.heartbeat_interval", &config.heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
-                  "How often routers and prefill workers get a sign of life.");
-  schema.Duration("process.peer_silence_max", &config.peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
-                  "A prefill worker that is silent for longer is not used until it is heard again.");
-  schema.Duration("process.router_silence_max", &config.router_silence_max, absl::Milliseconds(30), absl::Minutes(5),
-                  "A router that has promised heartbeats and is silent for longer loses its stream.");
   schema.Duration("process.router_grace", &config.router_grace, absl::ZeroDuration(), absl::Minutes(5),
                   "How long the requests of a router live on after its stream is lost.");
-  schema.Duration("process.engine_stall_max", &config.engine_stall_max, absl::Milliseconds(100), absl::Hours(1),
-                  "A prefill worker whose engine makes no step for this long though work waits is not used.");
-  schema.Duration("process.drain_timeout", &config.drain_timeout, absl::ZeroDuration(), absl::Hours(24),
-                  "How long running requests may go on after SIGTERM.");
 }
 
 absl::Status Validate(const DecodeConfig& config) {
-  if (config.lanes.empty()) return absl::InvalidArgumentError("process.lanes names no lane");
-  for (const std::string& lane : config.lanes) {
-    if (lane != kvtransfer::kUcxShmKind && lane != kvtransfer::kUcxAmKind) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("process.lanes names \"", lane, "\", known are ucx_shm and ucx_am"));
-    }
-  }
-  if (config.peer_silence_max < 2 * config.heartbeat_interval) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
-        " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
-  }
+  RETURN_IF_ERROR(worker_shell::ValidateWorker(config));
   return worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
                                          {"process.admin_port", config.admin_host, config.admin_port}});
 }

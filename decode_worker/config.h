@@ -1,35 +1,20 @@
 // The decode worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "absl/time/time.h"
 #include "base/config.h"
-#include "worker_shell/cluster_config.h"
+#include "worker_shell/worker_config.h"
 
 namespace tandem::decode {
 
-struct DecodeConfig {
-  worker_shell::ClusterConfig cluster;
+struct DecodeConfig : worker_shell::WorkerConfig {
+  DecodeConfig() {
+    rpc_port = 8102;
+    admin_port = 9102;
+  }
 
-  std::string instance;  // empty: "<host name>:<rpc port>"
-  std::string listen_host = "0.0.0.0";
-  int rpc_port = 8102;
-  std::string admin_host = "0.0.0.0";
-  int admin_port = 9102;
-  int64_t kv_cache_tokens = 16384;
-  int max_running_requests = 32;
-  int max_queued_requests = 256;
   int replay_tokens_per_step = 64;
-  std::vector<std::string> lanes = {"ucx_shm", "ucx_am"};
-  std::string net_devices = "all";
-  absl::Duration heartbeat_interval = absl::Milliseconds(250);
-  absl::Duration peer_silence_max = absl::Milliseconds(750);
-  absl::Duration router_silence_max = absl::Seconds(2);
   absl::Duration router_grace = absl::Seconds(2);
-  absl::Duration engine_stall_max = absl::Seconds(30);
-  absl::Duration drain_timeout = absl::Seconds(30);
 };
 
 // `config` outlives the schema.

@@ -3,21 +3,13 @@
 namespace tandem::decode {
 
 DecodeMetrics::DecodeMetrics(base::Metrics& m)
-    : running_requests_(m.AddGauge("tandem_num_running_reqs", "Requests that hold KV pages.")),
-      queued_requests_(m.AddGauge("tandem_num_queue_reqs", "Requests that wait for KV pages.")),
-      queued_tokens_(m.AddGauge("tandem_num_queue_tokens", "Prompt and generated tokens of the requests that wait.")),
-      kv_pages_used_(m.AddGauge("tandem_kv_pages_used", "KV pages of 64 tokens that somebody holds.")),
-      kv_pages_total_(m.AddGauge("tandem_kv_pages", "KV pages of the pool.")),
-      mailbox_messages_(m.AddGauge("tandem_engine_mailbox_messages", "Messages that wait for the engine's thread.")),
+    : engine_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
       transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),
       transfer_outstanding_fetches_(m.AddGauge("tandem_kv_transfer_outstanding_fetches", "Fetches under way.")),
       transfer_outstanding_bytes_(m.AddGauge("tandem_kv_transfer_outstanding_bytes", "Bytes of fetches under way.")),
       transfer_unfetched_bytes_(m.AddGauge("tandem_kv_transfer_announced_unfetched_bytes",
                                            "Bytes that prefill has announced and that have not arrived.")),
-      step_seconds_(m.AddHistogram("tandem_engine_step_seconds", "Time of engine steps with a forward pass.",
-                                   base::LatencyBuckets())),
-      requests_received_(m.AddCounter("tandem_requests_received_total", "Requests that came from routers.")),
       requests_finished_(
           m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "finished"}})),
       requests_cancelled_(
@@ -39,7 +31,6 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
                                       {{"cause", "data_loss"}})),
       lanes_quarantined_(
           m.AddCounter("tandem_kv_transfer_quarantines_total", "Lanes taken out of use for wrong sums.")),
-      steps_(m.AddCounter("tandem_engine_steps_total", "Forward passes.")),
       rows_(m.AddCounter("tandem_engine_rows_total", "Rows of forward passes.")),
       fetched_bytes_(m.AddCounter("tandem_kv_transfer_fetched_bytes_total", "KV bytes fetched from prefill workers.")),
       wrong_sums_(m.AddCounter("tandem_kv_transfer_wrong_sums_total", "Pages whose sum did not agree on arrival.")),
@@ -50,23 +41,19 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")) {}
 
 void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages) {
-  const proto::Load load = engine.load();
-  running_requests_.Set(load.running_sequences());
-  queued_requests_.Set(load.waiting_requests());
-  queued_tokens_.Set(static_cast<double>(load.waiting_tokens()));
-  kv_pages_used_.Set(static_cast<double>(engine.pages().num_used()));
-  kv_pages_total_.Set(static_cast<double>(engine.pages().num_pages()));
-  mailbox_messages_.Set(static_cast<double>(mailbox_messages));
+  const EngineCounters& counters = engine.counters();
+  engine_.Update({.load = engine.load(),
+                  .pages = engine.pages(),
+                  .mailbox_messages = mailbox_messages,
+                  .step_time = step_time,
+                  .num_steps = counters.steps,
+                  .num_received = counters.requests_received});
   const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
   transfer_open_epochs_.Set(static_cast<double>(ledger.open_epochs));
   transfer_held_pages_.Set(static_cast<double>(ledger.held_pages));
   transfer_outstanding_fetches_.Set(static_cast<double>(ledger.outstanding_fetches));
   transfer_outstanding_bytes_.Set(static_cast<double>(ledger.outstanding_bytes));
   transfer_unfetched_bytes_.Set(static_cast<double>(ledger.announced_unfetched_bytes));
-  const EngineCounters& counters = engine.counters();
-  if (counters.steps > last_steps_) step_seconds_.Observe(absl::ToDoubleSeconds(step_time));
-  last_steps_ = counters.steps;
-  requests_received_.Set(counters.requests_received);
   requests_finished_.Set(counters.requests_finished);
   requests_cancelled_.Set(counters.requests_cancelled);
   requests_failed_.Set(counters.requests_failed);
@@ -78,7 +65,6 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   stale_retries_.Set(counters.stale_retries);
   data_loss_retries_.Set(counters.data_loss_retries);
   lanes_quarantined_.Set(counters.lanes_quarantined);
-  steps_.Set(counters.steps);
   rows_.Set(counters.rows);
   const kvtransfer::TargetCounters& transfer = engine.transfer().counters();
   fetched_bytes_.Set(transfer.fetched_bytes);

@@ -4,6 +4,7 @@
 #include "absl/time/time.h"
 #include "base/metrics.h"
 #include "decode_worker/engine.h"
+#include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
 
 namespace tandem::decode {
@@ -15,19 +16,12 @@ class DecodeMetrics final {
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
 
  private:
-  prometheus::Gauge& running_requests_;
-  prometheus::Gauge& queued_requests_;
-  prometheus::Gauge& queued_tokens_;
-  prometheus::Gauge& kv_pages_used_;
-  prometheus::Gauge& kv_pages_total_;
-  prometheus::Gauge& mailbox_messages_;
+  worker_shell::EngineMetrics engine_;
   prometheus::Gauge& transfer_open_epochs_;
   prometheus::Gauge& transfer_held_pages_;
   prometheus::Gauge& transfer_outstanding_fetches_;
   prometheus::Gauge& transfer_outstanding_bytes_;
   prometheus::Gauge& transfer_unfetched_bytes_;
-  prometheus::Histogram& step_seconds_;
-  worker_shell::MirroredCounter requests_received_;
   worker_shell::MirroredCounter requests_finished_;
   worker_shell::MirroredCounter requests_cancelled_;
   worker_shell::MirroredCounter requests_failed_;
@@ -39,7 +33,6 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter stale_retries_;
   worker_shell::MirroredCounter data_loss_retries_;
   worker_shell::MirroredCounter lanes_quarantined_;
-  worker_shell::MirroredCounter steps_;
   worker_shell::MirroredCounter rows_;
   worker_shell::MirroredCounter fetched_bytes_;
   worker_shell::MirroredCounter wrong_sums_;
@@ -47,7 +40,6 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter fetch_errors_;
   worker_shell::MirroredCounter stale_messages_;
   worker_shell::MirroredCounter repeats_;
-  int64_t last_steps_ = 0;
 };
 
 }  // namespace tandem::decode

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/admin_http.h"
 #include "base/host_port.h"
 #include "base/log.h"
@@ -18,9 +17,11 @@
 #include "decode_worker/router_service.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/lane_set.h"
+#include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
 #include "worker_shell/memory_room.h"
+#include "worker_shell/worker_admin.h"
 
 namespace tandem::decode {
 namespace {
@@ -28,7 +29,6 @@ namespace {
 constexpr int kPartialRequestsMax = 64;  // prompts under way on one Bulk stream
 // Generates that wait for the engine's thread: a step's worth of arrivals, with room for a burst.
 constexpr size_t kMailboxCapacity = 4096;
-constexpr absl::Duration kDescribeInterval = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -63,15 +63,6 @@ class Worker::Core final : public Outbox {
 
  private:
   using Thread = worker_shell::EngineThread<Engine>;
-  // What the engine last said of itself.
-  struct Published {
-    proto::Load load;
-    uint64_t steps = 0;
-    bool is_draining = false;
-    bool is_at_rest = true;
-    std::string description;
-    absl::Duration described_at = -absl::InfiniteDuration();
-  };
 
   static void LogEnded(const proto::Ended& ended) {
     const RequestKey key = RequestKey::From(ended.key());
@@ -80,18 +71,17 @@ class Worker::Core final : public Outbox {
   }
   worker_shell::LiveEvents LiveEvents();
   PeerLinksEvents LinkEvents();
-  base::AdminHandlers AdminHandlers();
+  std::string DescribeLinks() const;
   absl::Status AcceptGenerate(GenerateRequest request);
-  void AfterStep(const Engine& engine) ABSL_LOCKS_EXCLUDED(published_mutex_);
-  worker_shell::WorkerVitals Vitals() const ABSL_LOCKS_EXCLUDED(published_mutex_);
+  void AfterStep(const Engine& engine);
+  worker_shell::WorkerVitals Vitals() const { return status_.Vitals(thread_->StepAge()); }
 
   const DecodeConfig config_;
   const base::Clock& clock_;
   HostMemory memory_;
   base::Metrics metrics_;
   DecodeMetrics decode_metrics_;
-  mutable absl::Mutex published_mutex_;
-  Published published_ ABSL_GUARDED_BY(published_mutex_);
+  worker_shell::EngineStatus status_;
   std::unique_ptr<model::ModelExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
@@ -153,7 +143,10 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   ASSIGN_OR_RETURN(service_, RouterService::Start(std::move(service), clock_, LiveEvents(),
                                                   [this](GenerateRequest r) { return AcceptGenerate(std::move(r)); }));
   thread_->Start();
-  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(config_.admin_host, config_.admin_port, AdminHandlers()));
+  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(
+                               config_.admin_host, config_.admin_port,
+                               worker_shell::WorkerAdminHandlers(
+                                   "decode worker", [this] { return DescribeLinks(); }, status_, metrics_)));
   LOG_INFO("decode worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
            {"admin_port", admin_port()}, {"kv_pages", layout.num_pages}, {"context_length_max", context_length_max});
   return absl::OkStatus();
@@ -213,56 +206,15 @@ PeerLinksEvents Worker::Core::LinkEvents() {
 
 void Worker::Core::AfterStep(const Engine& engine) {
   decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
-  const absl::Duration now = clock_.Now();
-  absl::MutexLock lock(&published_mutex_);
-  published_.load = engine.load();
-  ++published_.steps;
-  published_.is_draining = engine.is_draining();
-  published_.is_at_rest = engine.IsAtRest();
-  // Text costs more than a step may: now and then while busy, always before a sleep.
-  if (engine.NextWake() > now || now - published_.described_at >= kDescribeInterval) {
-    published_.description = engine.Describe();
-    published_.described_at = now;
-  }
+  status_.Publish(engine, clock_.Now());
 }
 
-worker_shell::WorkerVitals Worker::Core::Vitals() const {
-  absl::MutexLock lock(&published_mutex_);
-  return {.engine_steps = published_.steps, .oldest_work_age = thread_->StepAge(), .load = published_.load};
-}
-
-base::AdminHandlers Worker::Core::AdminHandlers() {
-  base::AdminHandlers handlers;
-  handlers["/health"] = [] { return base::AdminReply{.body = "ok\n"}; };
-  handlers["/readyz"] = [this] {
-    absl::MutexLock lock(&published_mutex_);
-    if (published_.is_draining) return base::AdminReply{.status = 503, .body = "draining\n"};
-    return base::AdminReply{.body = "ok\n"};
-  };
-  handlers["/metrics"] = [this] {
-    return base::AdminReply{.body = metrics_.Expose(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
-  };
-  handlers["/statusz"] = [this] {
-    absl::MutexLock lock(&published_mutex_);
-    const proto::Load& load = published_.load;
-    return base::AdminReply{
-        .body = absl::StrCat(
-            "decode worker\nrouters: ", service_->num_routers(), "\nsequences with pages: ", load.running_sequences(),
-            "\nrequests in line: ", load.waiting_requests(), "\nkv pages free: ", load.kv_pages_free(), " of ",
-            load.kv_pages_total(), "\nengine steps: ", load.engine_steps(), "\n\n", published_.description)};
-  };
-  return handlers;
-}
+std::string Worker::Core::DescribeLinks() const { return absl::StrCat("routers: ", service_->num_routers(), "\n"); }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
   service_->AnnounceDraining();
   thread_->PostReserved([](Engine& engine) { engine.Drain(); });
-  absl::MutexLock lock(&published_mutex_);
-  const auto is_drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(published_mutex_) {
-    return published_.is_draining && published_.is_at_rest;
-  };
-  if (published_mutex_.AwaitWithTimeout(absl::Condition(&is_drained), timeout)) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("requests still live after ", absl::FormatDuration(timeout)));
+  return status_.AwaitDrained(timeout);
 }
 
 Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

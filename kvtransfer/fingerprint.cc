@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kvcache/kv_layout.h"
+#include "proto/protocol_version.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -33,7 +34,7 @@ proto::Fingerprint BuildFingerprint(const FingerprintFields& fields) {
     field.set_name(std::string(name));
     field.set_value(std::move(value));
   };
-  add("protocol_version", absl::StrCat(kProtocolVersion));
+  add("protocol_version", absl::StrCat(proto::kProtocolVersion));
   add("model_hash", fields.model_hash);
   add("kv_dtype", fields.kv_dtype);
   add("kv_layout", fields.kv_layout);

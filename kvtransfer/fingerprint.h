@@ -12,9 +12,6 @@
 
 namespace tandem::kvtransfer {
 
-// Identity::protocol_version of both workers. Grows whenever the control messages or the meaning of a sum change.
-inline constexpr uint32_t kProtocolVersion = 1;
-
 // Everything that decides whether a KV page of one side means the same on the other, and whether a resumed request
 // gets the same tokens there. Each member becomes one field of the fingerprint, in this order.
 struct FingerprintFields {

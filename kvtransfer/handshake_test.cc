@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/fingerprint.h"
+#include "proto/protocol_version.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -16,7 +17,7 @@ proto::HelloRequest Hello() {
   hello.mutable_identity()->set_instance("decode-0");
   hello.mutable_identity()->set_incarnation(1);
   hello.mutable_identity()->set_role("decode");
-  hello.mutable_identity()->set_protocol_version(kProtocolVersion);
+  hello.mutable_identity()->set_protocol_version(proto::kProtocolVersion);
   *hello.mutable_fingerprint() = BuildFingerprint({.model_hash = "m"});
   return hello;
 }
@@ -26,7 +27,7 @@ proto::HelloReply Reply() {
   reply.mutable_identity()->set_instance("prefill-0");
   reply.mutable_identity()->set_incarnation(2);
   reply.mutable_identity()->set_role("prefill");
-  reply.mutable_identity()->set_protocol_version(kProtocolVersion);
+  reply.mutable_identity()->set_protocol_version(proto::kProtocolVersion);
   *reply.mutable_fingerprint() = BuildFingerprint({.model_hash = "m"});
   reply.set_num_pages(4);
   reply.add_ranks();

@@ -21,6 +21,7 @@
 #include "kvtransfer/bootstrap_service.h"
 #include "kvtransfer/fingerprint.h"
 #include "proto/kv_transfer.grpc.pb.h"
+#include "proto/protocol_version.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -88,7 +89,7 @@ proto::Identity IdentityOf(std::string instance, uint64_t incarnation, std::stri
   identity.set_incarnation(incarnation);
   identity.set_role(role);
   identity.set_group(instance);
-  identity.set_protocol_version(kProtocolVersion);
+  identity.set_protocol_version(proto::kProtocolVersion);
   return identity;
 }
 

@@ -3,73 +3,29 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kvcache/kv_layout.h"
+#include "base/status_macros.h"
 #include "kvtransfer/handshake.h"
-#include "kvtransfer/lane_end.h"
 #include "worker_shell/ports.h"
 
 namespace tandem::prefill {
 
 void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
-  worker_shell::AddClusterFields(schema, config.cluster);
-  schema.String("process.instance", &config.instance,
-                "Stable name of this worker, unique in the cluster; empty takes <host name>:<rpc port>.");
-  schema.String("process.listen_host", &config.listen_host, "Address that routers and decode workers connect to.");
+  worker_shell::AddWorkerFields(schema, config);
   schema.String("process.advertise_host", &config.advertise_host,
                 "Name or address under which decode workers reach this worker; no wildcard.");
-  schema.Int("process.rpc_port", &config.rpc_port, {.unit = "port", .min = 0, .max = 65535},
-             "Port of the gRPC server for routers; 0 takes a free one.");
   schema.Int("process.bootstrap_port", &config.bootstrap_port, {.unit = "port", .min = 0, .max = 65535},
              "Port at which decode workers greet; 0 takes a free one.");
-  schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
-  schema.Int("process.admin_port", &config.admin_port, {.unit = "port", .min = 0, .max = 65535},
-             "Port of /health, /readyz, /metrics and /statusz; 0 takes a free one.");
-  schema.Int64("process.kv_cache_tokens", &config.kv_cache_tokens,
-               {.unit = "tokens", .min = kvcache::kPageTokens, .max = int64_t{1} << 40},
-               "Size of the KV pool, rounded down to whole pages; no prompt can be longer.");
   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max = 65536},
              "Prompt tokens computed in one engine step, over all requests.");
-  schema.Int("process.max_running_requests", &config.max_running_requests, {.unit = "requests", .min = 1, .max = 4096},
-             "Requests that share one step.");
-  schema.Int("process.max_queued_requests", &config.max_queued_requests, {.unit = "requests", .min = 1, .max = 65536},
-             "Requests that wait for pages; one more is refused with RESOURCE_EXHAUSTED.");
-  schema.StringList(
-      "process.lanes", &config.lanes,
-      "Ways to fetch KV pages that are offered: ucx_shm (same host), ucx_am (TCP; opens a port of its own, "
-      "which only decode workers may be able to reach: docs/adr/0007-lanes-over-ucx.md).");
-  schema.String("process.net_devices", &config.net_devices, "Network devices of ucx_am as UCX names them, or all.");
-  schema.Duration("process.heartbeat_interval", &config.heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
-                  "How often routers and decode workers get a sign of life.");
-  schema.Duration("process.peer_silence_max", &config.peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
-                  "A decode worker that is silent for longer loses its stream, and its lease begins to run.");
-  schema.Duration("process.router_silence_max", &config.router_silence_max, absl::Milliseconds(30), absl::Minutes(5),
-                  "A router that has promised heartbeats and is silent for longer loses its stream.");
   schema.Duration("process.lease", &config.lease, absl::ZeroDuration(), absl::Minutes(5),
                   "How long pages are kept for a decode worker whose stream is gone.");
-  schema.Duration("process.engine_stall_max", &config.engine_stall_max, absl::Milliseconds(100), absl::Hours(1),
-                  "A decode worker whose engine makes no step for this long though work waits is cut.");
-  schema.Duration("process.drain_timeout", &config.drain_timeout, absl::ZeroDuration(), absl::Hours(24),
-                  "How long requests may go on after SIGTERM.");
 }
 
 absl::Status Validate(const PrefillConfig& config) {
-  if (config.lanes.empty()) return absl::InvalidArgumentError("process.lanes names no lane");
-  for (const std::string& lane : config.lanes) {
-    if (lane != kvtransfer::kUcxShmKind && lane != kvtransfer::kUcxAmKind) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("process.lanes names \"", lane, "\", known are ucx_shm and ucx_am"));
-    }
-  }
-  if (config.peer_silence_max < 2 * config.heartbeat_interval) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
-        " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
-  }
-  const absl::Status ports =
-      worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
-                                      {"process.bootstrap_port", config.listen_host, config.bootstrap_port},
-                                      {"process.admin_port", config.admin_host, config.admin_port}});
-  if (!ports.ok()) return ports;
+  RETURN_IF_ERROR(worker_shell::ValidateWorker(config));
+  RETURN_IF_ERROR(worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
+                                                  {"process.bootstrap_port", config.listen_host, config.bootstrap_port},
+                                                  {"process.admin_port", config.admin_host, config.admin_port}}));
   // Port 0 is replaced by the one that was taken; any other stands for it here.
   return kvtransfer::ValidateAdvertisedAddress(
       absl::StrCat(config.advertise_host, ":", std::max(config.bootstrap_port, 1)));

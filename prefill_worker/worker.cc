@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/admin_http.h"
 #include "base/host_port.h"
 #include "base/log.h"
@@ -19,17 +18,18 @@
 #include "prefill_worker/metrics.h"
 #include "prefill_worker/outbox.h"
 #include "prefill_worker/router_service.h"
+#include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
 #include "worker_shell/memory_room.h"
 #include "worker_shell/served_model.h"
+#include "worker_shell/worker_admin.h"
 
 namespace tandem::prefill {
 namespace {
 
 // Everything that comes in is bounded by its sender and may not be refused; this bounds nothing but the reserve.
 constexpr size_t kMailboxCapacity = 4096;
-constexpr absl::Duration kDescribeInterval = absl::Milliseconds(200);
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -60,29 +60,19 @@ class Worker::Core final : public Outbox {
 
  private:
   using Thread = worker_shell::EngineThread<Engine>;
-  // What the engine last said of itself.
-  struct Published {
-    proto::Load load;
-    uint64_t steps = 0;
-    bool is_draining = false;
-    bool is_at_rest = true;
-    std::string description;
-    absl::Duration described_at = -absl::InfiniteDuration();
-  };
 
   void OnBootstrapEvent(kvtransfer::BootstrapEvent event);
   absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
-  base::AdminHandlers AdminHandlers();
-  void AfterStep(const Engine& engine) ABSL_LOCKS_EXCLUDED(published_mutex_);
-  worker_shell::WorkerVitals Vitals() const ABSL_LOCKS_EXCLUDED(published_mutex_);
+  std::string DescribeLinks() const;
+  void AfterStep(const Engine& engine);
+  worker_shell::WorkerVitals Vitals() const { return status_.Vitals(thread_->StepAge()); }
 
   const PrefillConfig config_;
   const base::Clock& clock_;
   std::string host_id_;
   base::Metrics metrics_;
   PrefillMetrics prefill_metrics_;
-  mutable absl::Mutex published_mutex_;
-  Published published_ ABSL_GUARDED_BY(published_mutex_);
+  worker_shell::EngineStatus status_;
   kvtransfer::ReadableEpochs readable_;
   std::unique_ptr<kvtransfer::UcxSource> source_;  // owns the KV pool
   std::unique_ptr<model::ModelExecutor> executor_;
@@ -160,7 +150,10 @@ absl::Status Worker::Core::Start() {
                                                    .lost = [](uint64_t) {},
                                                    .vitals = [this] { return Vitals(); }}));
   thread_->Start();
-  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(config_.admin_host, config_.admin_port, AdminHandlers()));
+  ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(
+                               config_.admin_host, config_.admin_port,
+                               worker_shell::WorkerAdminHandlers(
+                                   "prefill worker", [this] { return DescribeLinks(); }, status_, metrics_)));
   LOG_INFO("prefill worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
            {"bootstrap_port", bootstrap_port()}, {"admin_port", admin_port()}, {"kv_pages", layout.num_pages},
            {"chunked_prefill_size", config_.chunked_prefill_size});
@@ -204,57 +197,17 @@ void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
 
 void Worker::Core::AfterStep(const Engine& engine) {
   prefill_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
-  const absl::Duration now = clock_.Now();
-  absl::MutexLock lock(&published_mutex_);
-  published_.load = engine.load();
-  ++published_.steps;
-  published_.is_draining = engine.is_draining();
-  published_.is_at_rest = engine.IsAtRest();
-  // Text costs more than a step may: now and then while busy, always before a sleep.
-  if (engine.NextWake() > now || now - published_.described_at >= kDescribeInterval) {
-    published_.description = engine.Describe();
-    published_.described_at = now;
-  }
+  status_.Publish(engine, clock_.Now());
 }
 
-worker_shell::WorkerVitals Worker::Core::Vitals() const {
-  absl::MutexLock lock(&published_mutex_);
-  return {.engine_steps = published_.steps, .oldest_work_age = thread_->StepAge(), .load = published_.load};
-}
-
-base::AdminHandlers Worker::Core::AdminHandlers() {
-  base::AdminHandlers handlers;
-  handlers["/health"] = [] { return base::AdminReply{.body = "ok\n"}; };
-  handlers["/readyz"] = [this] {
-    absl::MutexLock lock(&published_mutex_);
-    if (published_.is_draining) return base::AdminReply{.status = 503, .body = "draining\n"};
-    return base::AdminReply{.body = "ok\n"};
-  };
-  handlers["/metrics"] = [this] {
-    return base::AdminReply{.body = metrics_.Expose(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
-  };
-  handlers["/statusz"] = [this] {
-    absl::MutexLock lock(&published_mutex_);
-    const proto::Load& load = published_.load;
-    return base::AdminReply{
-        .body = absl::StrCat(
-            "prefill worker\nrouters: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(),
-            "\nprompts being computed: ", load.running_sequences(), "\nrequests in line: ", load.waiting_requests(),
-            "\nkv pages free: ", load.kv_pages_free(), " of ", load.kv_pages_total(),
-            "\nengine steps: ", load.engine_steps(), "\n\n", published_.description)};
-  };
-  return handlers;
+std::string Worker::Core::DescribeLinks() const {
+  return absl::StrCat("routers: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(), "\n");
 }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
   service_->AnnounceDraining();
   thread_->PostReserved([](Engine& engine) { engine.Drain(); });
-  absl::MutexLock lock(&published_mutex_);
-  const auto is_drained = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(published_mutex_) {
-    return published_.is_draining && published_.is_at_rest;
-  };
-  if (published_mutex_.AwaitWithTimeout(absl::Condition(&is_drained), timeout)) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat("requests still live after ", absl::FormatDuration(timeout)));
+  return status_.AwaitDrained(timeout);
 }
 
 Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

@@ -15,6 +15,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "prometheus/gauge.h"
+#include "proto/protocol_version.h"
 #include "router/admission.h"
 #include "router/cluster.h"
 #include "router/grpc_worker_channel.h"
@@ -52,7 +53,7 @@ Cluster::Options ClusterOptions(const Shard::Options& options) {
   cluster.identity.set_group(options.instance);
   cluster.identity.set_role("router");
   cluster.identity.set_incarnation(base::RandomId());
-  cluster.identity.set_protocol_version(kWorkerProtocolVersion);
+  cluster.identity.set_protocol_version(proto::kProtocolVersion);
   return cluster;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/protocol_version.h"
 
 namespace tandem::router {
 
@@ -88,9 +89,9 @@ absl::Status WorkerLink::CheckHello(const proto::WorkerMessage& message) const {
                                                       " worker, not a ", WorkerRoleName(role_), " worker"));
   }
   if (identity.incarnation() == 0) return absl::FailedPreconditionError("incarnation is 0");
-  if (identity.protocol_version() != kWorkerProtocolVersion) {
+  if (identity.protocol_version() != proto::kProtocolVersion) {
     return absl::FailedPreconditionError(absl::StrCat("protocol version is ", identity.protocol_version(),
-                                                      ", this router speaks ", kWorkerProtocolVersion));
+                                                      ", this router speaks ", proto::kProtocolVersion));
   }
   if (role_ == WorkerRole::kPrefill && message.hello().bootstrap_address().empty()) {
     return absl::FailedPreconditionError("prefill worker names no bootstrap address");

@@ -21,7 +21,6 @@ inline constexpr absl::Duration kSilenceMax = absl::Milliseconds(750);
 inline constexpr absl::Duration kHelloWaitMax = absl::Seconds(2);
 inline constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
 inline constexpr absl::Duration kBackoffMax = absl::Seconds(2);
-inline constexpr uint32_t kWorkerProtocolVersion = 1;
 
 class WorkerLink;
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "kvtransfer/fingerprint.h"
+#include "proto/protocol_version.h"
 
 namespace tandem::worker_shell {
 
@@ -23,7 +23,7 @@ proto::Identity DrawIdentity(const std::string& instance, const std::string& rol
   identity.set_incarnation(base::RandomId());
   identity.set_role(role);
   identity.set_group(identity.instance());
-  identity.set_protocol_version(kvtransfer::kProtocolVersion);
+  identity.set_protocol_version(proto::kProtocolVersion);
   return identity;
 }
 

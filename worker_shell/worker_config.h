@@ -1,0 +1,41 @@
+// The settings that both kinds of workers have, with one sentence and one rule for each.
+// Tested by prefill_worker/config_test.cc and decode_worker/config_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/config.h"
+#include "worker_shell/cluster_config.h"
+
+namespace tandem::worker_shell {
+
+struct WorkerConfig {
+  ClusterConfig cluster;
+
+  std::string instance;  // empty: "<host name>:<rpc port>"
+  std::string listen_host = "0.0.0.0";
+  int rpc_port = 0;
+  std::string admin_host = "0.0.0.0";
+  int admin_port = 0;
+  int64_t kv_cache_tokens = 16384;
+  int max_running_requests = 32;
+  int max_queued_requests = 256;
+  std::vector<std::string> lanes = {"ucx_shm", "ucx_am"};
+  std::string net_devices = "all";
+  absl::Duration heartbeat_interval = absl::Milliseconds(250);
+  absl::Duration peer_silence_max = absl::Milliseconds(750);
+  absl::Duration router_silence_max = absl::Seconds(2);
+  absl::Duration engine_stall_max = absl::Seconds(30);
+  absl::Duration drain_timeout = absl::Seconds(30);
+};
+
+// `config` outlives the schema.
+void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config);
+// What single ranges cannot say. INVALID_ARGUMENT naming the fields.
+absl::Status ValidateWorker(const WorkerConfig& config);
+
+}  // namespace tandem::worker_shell
