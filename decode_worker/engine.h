@@ -9,6 +9,8 @@
 // all others -> finish reason -> pages back -> Ended, exactly once, after the peer has confirmed that it holds nothing.
 // A request that is retracted, or whose transfer is tried again, keeps its tokens: they go to prefill as generated
 // tokens, and their KV is computed here again with forced ids (compared with this worker's own draw).
+// A router whose stream is lost finds its requests as they went on meanwhile: what it has not received is said again
+// from the position that it names (Reattach); what it does not name is cancelled.
 //
 // Invariants: pages are held by exactly the sequences in phases transferring, running and releasing; at rest the
 // allocator is empty and the transfer ledger zero; tokens reach a router in order of position.
@@ -30,6 +32,7 @@
 #include "base/clock.h"
 #include "decode_worker/batch_scheduler.h"
 #include "decode_worker/cancel_tombstones.h"
+#include "decode_worker/ended_log.h"
 #include "decode_worker/generate_request.h"
 #include "decode_worker/outbox.h"
 #include "decode_worker/router_sessions.h"
@@ -66,7 +69,10 @@ struct EngineCounters {
   int64_t stale_retries = 0;      // ABORTED, tried once more
   int64_t data_loss_retries = 0;  // sums disagreed twice, prefilled once more
   int64_t lanes_quarantined = 0;
-  int64_t steps = 0;  // forward passes
+  int64_t reattached_routers = 0;
+  int64_t tokens_said_again = 0;   // to routers whose stream was lost
+  int64_t requests_not_known = 0;  // named by such a router: lost with its stream, or long ended
+  int64_t steps = 0;               // forward passes
   int64_t rows = 0;
 };
 
@@ -103,6 +109,8 @@ class Engine final {
   const EngineCounters& counters() const { return counters_; }
   const kvtransfer::TransferTarget& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
+  // Ends that routers have not confirmed yet.
+  size_t num_unconfirmed_ends() const { return ended_.size(); }
   // A line for each sequence: /statusz.
   std::string Describe() const;
 
@@ -115,6 +123,8 @@ class Engine final {
   void Cancel(const proto::Cancel& cancel);
   // The router is dead: cancels all of its requests and forgets what was kept for it.
   void Forget(uint64_t router_incarnation, absl::string_view why);
+  void Reattach(uint64_t stream_id, const proto::Reattach& part);
+  void SayAgain(const proto::Reattach::Position& position);
   void ExpireDeadlines();
 
   void Admit();
@@ -143,6 +153,7 @@ class Engine final {
   void EndIfNothingIsHeld(Sequence& sequence);
 
   void SendTokens(uint64_t router_incarnation, proto::TokenBatch batch);
+  void SendTokensFrom(const proto::SequenceTokens& all, uint32_t position);
   void SendEnded(const Sequence& sequence);
   void SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message);
   void AnnouncePrefillPeers();
@@ -166,8 +177,7 @@ class Engine final {
   ByAge waiting_;
   ByAge holders_;  // of pages
   absl::flat_hash_map<uint64_t, Sequence*> by_epoch_;
-  // What a detached router would miss: the last messages of requests that ended meanwhile. Bounded by its requests.
-  absl::flat_hash_map<uint64_t, std::vector<proto::WorkerMessage>> missed_;
+  EndedLog ended_;
   std::map<std::string, proto::PeerStatus, std::less<>> peers_;  // by bootstrap address, as last reported
   std::set<std::string> announced_peers_;
   const int vocab_size_;

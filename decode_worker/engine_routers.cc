@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "decode_worker/engine.h"
 
@@ -13,21 +14,15 @@ namespace {
 // At most 5 bytes each: well within the 256 KiB that a message may have.
 constexpr size_t kTokensPerMessage = 48 * 1024;
 
-// Everything the router has not sent itself, cut into messages.
-std::vector<proto::WorkerMessage> AllTokensOf(const Sequence& sequence) {
-  std::vector<proto::WorkerMessage> messages;
-  const std::vector<uint32_t>& generated = sequence.generated;
-  for (size_t begin = sequence.request.head.generated_tokens_size(); begin < generated.size();) {
-    const size_t end = std::min(begin + kTokensPerMessage, generated.size());
-    proto::SequenceTokens& tokens = *messages.emplace_back().mutable_tokens()->add_sequences();
-    *tokens.mutable_key() = sequence.request.key.ToProto();
-    tokens.set_first_position(static_cast<uint32_t>(begin));
-    tokens.mutable_tokens()->Add(generated.begin() + static_cast<ptrdiff_t>(begin),
-                                 generated.begin() + static_cast<ptrdiff_t>(end));
-    if (end == generated.size()) tokens.set_finish_reason(sequence.finish_reason);
-    begin = end;
-  }
-  return messages;
+// Everything the router has not brought itself.
+proto::SequenceTokens AllTokensOf(const Sequence& sequence) {
+  const int begin = sequence.request.head.generated_tokens_size();
+  proto::SequenceTokens all;
+  *all.mutable_key() = sequence.request.key.ToProto();
+  all.set_first_position(static_cast<uint32_t>(begin));
+  all.mutable_tokens()->Add(sequence.generated.begin() + begin, sequence.generated.end());
+  all.set_finish_reason(sequence.finish_reason);
+  return all;
 }
 
 }  // namespace
@@ -36,19 +31,13 @@ std::vector<proto::WorkerMessage> AllTokensOf(const Sequence& sequence) {
 
 void Engine::RouterAttached(uint64_t stream_id, const proto::Identity& router) {
   const uint64_t incarnation = router.incarnation();
-  for (const uint64_t lapsed : routers_.Attach(stream_id, router)) Forget(lapsed, "its router was restarted");
+  if (routers_.IsKnown(incarnation)) ++counters_.reattached_routers;
+  for (const uint64_t lapsed : routers_.Attach(stream_id, router, next_arrival_))
+    Forget(lapsed, "its router was restarted");
   proto::WorkerMessage message;
   for (const auto& [address, status] : peers_) {
     *message.mutable_peer_status() = status;
     outbox_.ToRouter(incarnation, message);
-  }
-  // What the lost stream may have swallowed is said again: positions make duplicates harmless.
-  for (const auto& [key, sequence] : sequences_) {
-    if (key.router_incarnation != incarnation) continue;
-    for (proto::WorkerMessage& tokens : AllTokensOf(*sequence)) outbox_.ToRouter(incarnation, std::move(tokens));
-  }
-  if (const auto missed = missed_.extract(incarnation); !missed.empty()) {
-    for (proto::WorkerMessage& kept : missed.mapped()) outbox_.ToRouter(incarnation, std::move(kept));
   }
   AnnouncePrefillPeers();
   PumpTransfer();
@@ -65,6 +54,12 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
     case proto::RouterMessage::kCancel:
       Cancel(message.cancel());
       break;
+    case proto::RouterMessage::kReattach:
+      Reattach(stream_id, message.reattach());
+      break;
+    case proto::RouterMessage::kEndedReceived:
+      ended_.Confirm(routers_.IncarnationOf(stream_id), message.ended_received().number());
+      break;
     case proto::RouterMessage::kHello:      // said once, through RouterAttached
     case proto::RouterMessage::kHeartbeat:  // a sign of life: the stream's owner has seen it
     case proto::RouterMessage::kCredit:     // the stream's owner bounds what a router may leave unread
@@ -72,6 +67,67 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
       break;
   }
   PumpTransfer();
+}
+
+void Engine::Reattach(uint64_t stream_id, const proto::Reattach& part) {
+  const auto positions = routers_.AddPositions(stream_id, part);
+  if (!positions.has_value()) return;
+  const uint64_t router = routers_.IncarnationOf(stream_id);
+  absl::flat_hash_set<RequestKey> named;
+  for (const proto::Reattach::Position& position : *positions) named.insert(RequestKey::From(position.key()));
+  std::vector<Sequence*> given_up;
+  for (const auto& [key, sequence] : sequences_) {
+    // What came on the new stream is not named yet.
+    const bool is_older = sequence->arrival < routers_.ArrivalMark(router);
+    if (key.router_incarnation == router && is_older && !named.contains(key)) given_up.push_back(sequence.get());
+  }
+  for (Sequence* sequence : given_up) {
+    End(*sequence, {.error = absl::CancelledError("its router has given it up"), .is_cancelled = true});
+  }
+  for (const proto::Reattach::Position& position : *positions) SayAgain(position);
+}
+
+void Engine::SayAgain(const proto::Reattach::Position& position) {
+  const RequestKey key = RequestKey::From(position.key());
+  const auto live = sequences_.find(key);
+  if (live != sequences_.end()) {
+    SendTokensFrom(AllTokensOf(*live->second), position.next_position());
+    return;
+  }
+  proto::WorkerMessage message;
+  if (const EndedLog::Entry* entry = ended_.Find(key); entry != nullptr) {
+    for (const proto::SequenceTokens& choice : entry->choices) {
+      if (choice.choice() == position.choice()) SendTokensFrom(choice, position.next_position());
+    }
+    *message.mutable_ended() = entry->ended;
+  } else {
+    ++counters_.requests_not_known;
+    cancelled_early_.Add(key, clock_.Now());  // its Generate may still come out of the lost stream
+    *message.mutable_ended()->mutable_key() = position.key();
+    message.mutable_ended()->mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+    message.mutable_ended()->mutable_error()->set_message("decode worker does not know the request: lost on its way");
+  }
+  SendToRouter(key.router_incarnation, std::move(message));
+}
+
+// In messages of bounded size.
+void Engine::SendTokensFrom(const proto::SequenceTokens& all, uint32_t position) {
+  const auto num_tokens = static_cast<size_t>(all.tokens_size());
+  size_t begin = position <= all.first_position() ? 0 : std::min<size_t>(position - all.first_position(), num_tokens);
+  while (begin < num_tokens) {
+    const size_t end = std::min(begin + kTokensPerMessage, num_tokens);
+    proto::TokenBatch batch;
+    proto::SequenceTokens& tokens = *batch.add_sequences();
+    *tokens.mutable_key() = all.key();
+    tokens.set_choice(all.choice());
+    tokens.set_first_position(all.first_position() + static_cast<uint32_t>(begin));
+    tokens.mutable_tokens()->Add(all.tokens().begin() + static_cast<ptrdiff_t>(begin),
+                                 all.tokens().begin() + static_cast<ptrdiff_t>(end));
+    if (end == num_tokens) tokens.set_finish_reason(all.finish_reason());
+    counters_.tokens_said_again += static_cast<int64_t>(end - begin);
+    SendTokens(all.key().router_incarnation(), std::move(batch));
+    begin = end;
+  }
 }
 
 void Engine::RouterLost(uint64_t stream_id) { routers_.Detach(stream_id, clock_.Now()); }
@@ -92,7 +148,7 @@ void Engine::Cancel(const proto::Cancel& cancel) {
 }
 
 void Engine::Forget(uint64_t router_incarnation, absl::string_view why) {
-  missed_.erase(router_incarnation);
+  ended_.Forget(router_incarnation);
   std::vector<Sequence*> orphans;
   for (const auto& [key, sequence] : sequences_) {
     if (key.router_incarnation == router_incarnation) orphans.push_back(sequence.get());
@@ -110,24 +166,22 @@ void Engine::SendTokens(uint64_t router_incarnation, proto::TokenBatch batch) {
 void Engine::SendEnded(const Sequence& sequence) {
   const uint64_t router = sequence.request.key.router_incarnation;
   proto::WorkerMessage message;
-  proto::Ended& ended = *message.mutable_ended();
+  proto::Ended ended;
   *ended.mutable_key() = sequence.request.key.ToProto();
   ended.set_is_cancelled(sequence.outcome->is_cancelled);
   if (const absl::Status& error = sequence.outcome->error; !error.ok()) {
     ended.mutable_error()->set_code(static_cast<int>(error.code()));
     ended.mutable_error()->set_message(std::string(error.message()));
   }
-  if (routers_.IsKnown(router) && !routers_.IsAttached(router)) {
-    std::vector<proto::WorkerMessage>& missed = missed_[router];
-    for (proto::WorkerMessage& tokens : AllTokensOf(sequence)) missed.push_back(std::move(tokens));
-    missed.push_back(std::move(message));
-    return;
-  }
+  if (!routers_.IsKnown(router)) return;
+  EndedLog::Entry entry{.key = sequence.request.key, .ended = std::move(ended), .choices = {AllTokensOf(sequence)}};
+  *message.mutable_ended() = ended_.Add(std::move(entry));
   SendToRouter(router, std::move(message));
 }
 
+// A router that is detached, or not in step yet, is told everything when it names its positions.
 void Engine::SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message) {
-  if (routers_.IsAttached(router_incarnation)) outbox_.ToRouter(router_incarnation, std::move(message));
+  if (routers_.IsInStep(router_incarnation)) outbox_.ToRouter(router_incarnation, std::move(message));
 }
 
 // ---- Prefill peers ----

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,17 @@ class EngineTest : public ::testing::Test, public Outbox {
     router.set_incarnation(incarnation);
     router.set_role("router");
     engine_->RouterAttached(stream_id, router);
+    if (!says_positions_) return;
+    // As the router does: what it has of every request that has not ended for it.
+    proto::RouterMessage message;
+    for (const auto& [key, answer] : answers_) {
+      if (key.router_incarnation != incarnation || !answer.ended.empty() || given_up_.contains(key)) continue;
+      proto::Reattach::Position& position = *message.mutable_reattach()->add_positions();
+      *position.mutable_key() = key.ToProto();
+      position.set_next_position(static_cast<uint32_t>(answer.tokens.size()));
+    }
+    message.mutable_reattach()->set_is_last(true);
+    engine_->RouterMessage(stream_id, message);
   }
 
   // ---- Outbox ----
@@ -203,6 +215,8 @@ class EngineTest : public ::testing::Test, public Outbox {
   std::unique_ptr<sim::HashModel> model_;
   std::unique_ptr<sim::WholePromptPrefill> prefill_;
   std::unique_ptr<Engine> engine_;
+  bool says_positions_ = true;  // when a router attaches
+  std::set<RequestKey> given_up_;
   std::deque<kvtransfer::StartFetch> fetches_;
   std::map<RequestKey, GenerateRequest> requests_;
   std::map<RequestKey, Answer> answers_;
@@ -467,7 +481,114 @@ TEST_F(EngineTest, ARouterThatComesBackInTimeMissesNothing) {
   AttachRouter(2, kRouter);
   Settle();
   ExpectFinished(key);
+  EXPECT_EQ(answers_[key].ended[0].number(), 1u);
+  EXPECT_EQ(engine_->counters().reattached_routers, 1);
+  EXPECT_EQ(engine_->counters().tokens_said_again, static_cast<int64_t>(Expected(key).size()) - 1);
   ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, TheStreamMayBreakAtAnyTokenAndNoneIsLostOrSentTwice) {
+  is_endless_ = true;
+  for (const size_t cut_at : {0, 1, 2, 7, 19, 20}) {  // 20: after the last one
+    for (const size_t swallowed : {0, 1, 3}) {        // of them, those that never arrived
+      Start(16);
+      answers_.clear();
+      const RequestKey key = Submit(1, Prompt(70), 20);
+      for (int i = 0; i < 1000 && answers_[key].tokens.size() < cut_at; ++i) {
+        DeliverOnce();
+        engine_->Step();
+      }
+      Answer& answer = answers_[key];
+      ASSERT_GE(answer.tokens.size(), cut_at);
+      answer.ended.clear();  // the end was swallowed, too
+      answer.tokens.resize(answer.tokens.size() - std::min(swallowed, answer.tokens.size()));
+      const size_t num_received = answer.tokens.size();
+      engine_->RouterLost(1);
+      for (int i = 0; i < 3; ++i) {
+        DeliverOnce();
+        engine_->Step();
+      }
+      EXPECT_EQ(answer.tokens.size(), num_received) << "nobody listens";
+      AttachRouter(2, kRouter);
+      Settle();
+      ExpectFinished(key);
+      ExpectNothingHeld();
+    }
+  }
+}
+
+TEST_F(EngineTest, NothingIsSentToARouterThatHasNotNamedItsPositions) {
+  Start(16);
+  prefill_->HoldAnnouncements(true);
+  const RequestKey key = Submit(1, Prompt(70), 20, 0.0f);
+  StepAndSettle();
+  const size_t num_received = answers_[key].tokens.size();
+  says_positions_ = false;
+  AttachRouter(2, kRouter);
+  prefill_->HoldAnnouncements(false);
+  Settle();
+  EXPECT_EQ(answers_[key].tokens.size(), num_received);
+  EXPECT_THAT(answers_[key].ended, IsEmpty());
+  says_positions_ = true;
+  AttachRouter(3, kRouter);
+  Settle();
+  ExpectFinished(key);
+}
+
+TEST_F(EngineTest, WhatAReturningRouterDoesNotNameIsCancelledButNotWhatCameOnItsNewStream) {
+  Start(16);
+  is_endless_ = true;
+  prefill_->HoldAnnouncements(true);
+  const RequestKey given_up = Submit(1, Prompt(70), 20);
+  const RequestKey kept = Submit(2, Prompt(40), 20);
+  StepAndSettle();
+  engine_->RouterLost(1);
+  given_up_.insert(given_up);
+  says_positions_ = false;
+  AttachRouter(2, kRouter);
+  const RequestKey newer = Submit(3, Prompt(30), 20);  // overtakes the positions on the other connection
+  given_up_.insert(newer);
+  says_positions_ = true;
+  proto::RouterMessage message;
+  proto::Reattach::Position& position = *message.mutable_reattach()->add_positions();
+  *position.mutable_key() = kept.ToProto();
+  position.set_next_position(static_cast<uint32_t>(answers_[kept].tokens.size()));
+  message.mutable_reattach()->set_is_last(true);
+  engine_->RouterMessage(2, message);
+  prefill_->HoldAnnouncements(false);
+  Settle();
+  ASSERT_THAT(answers_[given_up].ended, SizeIs(1));
+  EXPECT_TRUE(answers_[given_up].ended[0].is_cancelled());
+  ExpectFinished(kept);
+  ExpectFinished(newer);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, ARequestThatWasLostWithItsStreamIsAnsweredAndItsLateGenerateDropped) {
+  Start(16);
+  const RequestKey key{.router_incarnation = kRouter, .request_id = 1, .attempt = 1};
+  answers_[key];  // the router has sent it; it is still under way
+  AttachRouter(2, kRouter);
+  Settle();
+  ExpectError(key, absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_->counters().requests_not_known, 1);
+  Submit(1, Prompt(70), 20);
+  Settle();
+  EXPECT_EQ(engine_->counters().requests_dropped, 1);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, EndsAreKeptUntilTheyAreConfirmed) {
+  Start(16);
+  for (uint64_t id = 1; id <= 3; ++id) Submit(id, Prompt(10), 5);
+  StepAndSettle();
+  EXPECT_EQ(engine_->num_unconfirmed_ends(), 3u);
+  proto::RouterMessage message;
+  message.mutable_ended_received()->set_number(2);
+  engine_->RouterMessage(1, message);
+  EXPECT_EQ(engine_->num_unconfirmed_ends(), 1u);
+  AttachRouter(2, kRouter + 1);  // restarted: there is nobody left to tell
+  EXPECT_EQ(engine_->num_unconfirmed_ends(), 0u);
 }
 
 TEST_F(EngineTest, ARouterThatIsGoneLosesItsRequests) {

@@ -5,7 +5,7 @@
 
 namespace tandem::decode {
 
-std::vector<uint64_t> RouterSessions::Attach(uint64_t stream_id, const proto::Identity& router) {
+std::vector<uint64_t> RouterSessions::Attach(uint64_t stream_id, const proto::Identity& router, uint64_t arrival_mark) {
   std::vector<uint64_t> lapsed;
   for (auto it = routers_.begin(); it != routers_.end();) {
     if (it->second.instance == router.instance() && it->first != router.incarnation()) {
@@ -19,13 +19,29 @@ std::vector<uint64_t> RouterSessions::Attach(uint64_t stream_id, const proto::Id
   known.instance = router.instance();
   known.stream_id = stream_id;
   known.lapses_at = absl::InfiniteDuration();
+  known.arrival_mark = arrival_mark;
+  known.is_in_step = false;
+  known.positions.clear();
   return lapsed;
+}
+
+std::optional<std::vector<proto::Reattach::Position>> RouterSessions::AddPositions(uint64_t stream_id,
+                                                                                   const proto::Reattach& part) {
+  const auto it = routers_.find(IncarnationOf(stream_id));
+  if (it == routers_.end() || it->second.is_in_step) return std::nullopt;
+  Router& router = it->second;
+  router.positions.insert(router.positions.end(), part.positions().begin(), part.positions().end());
+  if (!part.is_last()) return std::nullopt;
+  router.is_in_step = true;
+  return std::exchange(router.positions, {});
 }
 
 bool RouterSessions::Detach(uint64_t stream_id, absl::Duration now) {
   for (auto& [incarnation, router] : routers_) {
     if (router.stream_id != stream_id) continue;
     router.stream_id = 0;
+    router.is_in_step = false;
+    router.positions.clear();
     router.lapses_at = now + grace_;
     return true;
   }
@@ -56,11 +72,21 @@ bool RouterSessions::IsAttached(uint64_t incarnation) const {
   return it != routers_.end() && it->second.stream_id != 0;
 }
 
+bool RouterSessions::IsInStep(uint64_t incarnation) const {
+  const auto it = routers_.find(incarnation);
+  return it != routers_.end() && it->second.is_in_step;
+}
+
 uint64_t RouterSessions::IncarnationOf(uint64_t stream_id) const {
   for (const auto& [incarnation, router] : routers_) {
     if (router.stream_id == stream_id) return incarnation;
   }
   return 0;
+}
+
+uint64_t RouterSessions::ArrivalMark(uint64_t incarnation) const {
+  const auto it = routers_.find(incarnation);
+  return it == routers_.end() ? 0 : it->second.arrival_mark;
 }
 
 std::vector<uint64_t> RouterSessions::Attached() const {

@@ -41,6 +41,7 @@ void FillHead(const GenerateOrder& order, const std::string& prefill_address, pr
   head->set_num_choices(1);
   head->set_num_prompt_tokens(static_cast<uint32_t>(order.prompt.size()));
   head->set_trace_parent(order.trace_parent);
+  head->set_credit_bytes(static_cast<uint64_t>(order.credit_bytes));
 }
 
 }  // namespace
@@ -49,10 +50,11 @@ Cluster::Cluster(Options options, const WorkerChannelFactory& factory) : identit
   view_.prefills.resize(options.prefill_workers.size());
   view_.decodes.resize(options.decode_workers.size());
   unknown_cancelled_.resize(options.decode_workers.size());
+  ends_.resize(options.decode_workers.size());
   const auto add_links = [&](const std::vector<std::string>& addresses, WorkerRole role, auto& links) {
     for (size_t i = 0; i < addresses.size(); ++i) {
-      links.push_back(std::make_unique<WorkerLink>(addresses[i], role, static_cast<int>(i), identity_, factory,
-                                                   static_cast<WorkerLinkListener*>(this)));
+      links.push_back(std::make_unique<WorkerLink>(addresses[i], role, static_cast<int>(i), identity_, options.times,
+                                                   factory, static_cast<WorkerLinkListener*>(this)));
       ViewOf(*links.back()).address = addresses[i];
       ViewOf(*links.back()).detail = "not connected yet";
     }
@@ -65,7 +67,10 @@ Cluster::~Cluster() = default;
 
 void Cluster::Tick(absl::Duration now) {
   for (auto& link : prefill_links_) link->Tick(now);
-  for (auto& link : decode_links_) link->Tick(now);
+  for (auto& link : decode_links_) {
+    link->Tick(now);
+    ConfirmEnds(*link);
+  }
 }
 
 WorkerView& Cluster::ViewOf(const WorkerLink& link) {
@@ -102,6 +107,9 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   request.decode = pair.decode;
   request.prefill = pair.prefill;
   request.counts_on_prefill = true;
+  request.is_lost = false;
+  request.cancel_reason.clear();
+  request.flows.assign(1, Flow{.granted_bytes = order.credit_bytes});
   ++view_.decodes[pair.decode].requests_in_flight;
   ++view_.prefills[pair.prefill].requests_in_flight;
 
@@ -122,10 +130,28 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
 void Cluster::Cancel(uint64_t request_id, const std::string& reason) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
+  it->second.cancel_reason = reason;
+  SendCancel(*decode_links_[it->second.decode], KeyOf(request_id, it->second.attempt), reason);
+}
+
+void Cluster::SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason) {
   proto::RouterMessage message;
-  *message.mutable_cancel()->mutable_key() = KeyOf(request_id, it->second.attempt);
+  *message.mutable_cancel()->mutable_key() = key;
   message.mutable_cancel()->set_reason(reason);
-  decode_links_[it->second.decode]->Send(std::move(message));
+  link.Send(std::move(message));
+}
+
+void Cluster::Grant(uint64_t request_id, int choice, int64_t granted_bytes) {
+  const auto it = requests_.find(request_id);
+  if (it == requests_.end()) return;
+  TANDEM_CHECK(choice >= 0 && choice < static_cast<int>(it->second.flows.size()), "credit for a choice that is not");
+  it->second.flows[choice].granted_bytes = granted_bytes;
+  proto::RouterMessage message;
+  proto::Credit* credit = message.mutable_credit();
+  *credit->mutable_key() = KeyOf(request_id, it->second.attempt);
+  credit->set_choice(static_cast<uint32_t>(choice));
+  credit->set_granted_bytes(static_cast<uint64_t>(granted_bytes));
+  decode_links_[it->second.decode]->Send(std::move(message));  // where the link is down, Reattach says it
 }
 
 void Cluster::Forget(uint64_t request_id) {
@@ -149,7 +175,7 @@ Cluster::Request* Cluster::FindRequest(const WorkerLink& link, const proto::Requ
   return key.attempt() == it->second.attempt ? &it->second : nullptr;
 }
 
-void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
+void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) {
   WorkerView& view = ViewOf(link);
   view.is_up = true;
   view.is_draining = false;
@@ -161,8 +187,12 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   view.kv_tokens_capacity = hello.kv_tokens_capacity();
   view.load = WorkerLoad();
   LOG_INFO("worker is up", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
-           {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)});
+           {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)}, {"is_back", is_back});
+  if (is_back) ++counters_.streams_reattached;
   if (link.role() == WorkerRole::kDecode) {
+    if (!is_back) ends_[link.index()] = {};
+    unknown_cancelled_[link.index()].clear();
+    Reattach(link);
     SendPrefillSet(link);
     return;
   }
@@ -170,6 +200,41 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) {
   if (bootstrap_address == hello.bootstrap_address()) return;
   bootstrap_address = hello.bootstrap_address();
   for (auto& decode_link : decode_links_) SendPrefillSet(*decode_link);
+}
+
+// Before anything else on a new stream, also where nothing runs there: the worker waits for it.
+void Cluster::Reattach(WorkerLink& link) {
+  proto::RouterMessage message;
+  proto::Reattach* reattach = message.mutable_reattach();
+  for (const auto& [request_id, request] : requests_) {
+    if (request.decode != link.index() || request.is_lost) continue;
+    for (size_t choice = 0; choice < request.flows.size(); ++choice) {
+      if (reattach->positions_size() == kPositionsPerMessage) {
+        link.Send(message);
+        reattach->Clear();
+      }
+      proto::Reattach::Position* position = reattach->add_positions();
+      *position->mutable_key() = KeyOf(request_id, request.attempt);
+      position->set_choice(static_cast<uint32_t>(choice));
+      position->set_next_position(request.flows[choice].next_position);
+      position->set_granted_bytes(static_cast<uint64_t>(request.flows[choice].granted_bytes));
+    }
+  }
+  reattach->set_is_last(true);
+  link.Send(std::move(message));
+  for (const auto& [request_id, request] : requests_) {
+    if (request.decode != link.index() || request.is_lost || request.cancel_reason.empty()) continue;
+    SendCancel(link, KeyOf(request_id, request.attempt), request.cancel_reason);
+  }
+}
+
+void Cluster::ConfirmEnds(WorkerLink& link) {
+  EndNumbers& ends = ends_[link.index()];
+  if (ends.confirmed == ends.received || !link.is_up()) return;
+  ends.confirmed = ends.received;
+  proto::RouterMessage message;
+  message.mutable_ended_received()->set_number(ends.received);
+  link.Send(std::move(message));
 }
 
 void Cluster::SendPrefillSet(WorkerLink& link) {
@@ -196,14 +261,22 @@ void Cluster::OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& caus
   }
   LOG_WARNING("worker is down", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
               {"inst", view.instance}, {"cause", cause});
+  ++counters_.streams_lost;
+  if (link.role() == WorkerRole::kDecode) view_.decodes[link.index()].peers.clear();
+}
+
+void Cluster::OnWorkerLost(WorkerLink& link, const absl::Status& cause) {
+  ++counters_.workers_lost;
+  LOG_WARNING("worker is lost", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
+              {"cause", cause});
   if (link.role() == WorkerRole::kPrefill) return;
-  view_.decodes[link.index()].peers.clear();
-  unknown_cancelled_[link.index()].clear();
-  const absl::Status lost =
-      absl::UnavailableError(absl::StrCat("decode worker ", link.address(), " is lost: ", view.detail));
+  const absl::Status lost = absl::UnavailableError(
+      absl::StrCat("decode worker ", link.address(), " is lost: ", std::string(cause.message())));
   std::vector<RequestListener*> listeners;  // each may forget its request from inside the event
   for (auto& [request_id, request] : requests_) {
-    if (request.decode == link.index()) listeners.push_back(request.listener);
+    if (request.decode != link.index() || request.is_lost) continue;
+    request.is_lost = true;
+    listeners.push_back(request.listener);
   }
   for (RequestListener* listener : listeners) listener->OnWorkerLost(lost);
 }
@@ -214,6 +287,9 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       return OnTokenBatch(link, message.tokens());
     case proto::WorkerMessage::kEnded: {
       const proto::Ended& ended = message.ended();
+      if (link.role() == WorkerRole::kDecode) {
+        ends_[link.index()].received = std::max(ends_[link.index()].received, ended.number());
+      }
       return OnEnded(link, ended.key(), ended.has_error() ? StatusOf(ended.error()) : absl::OkStatus(),
                      ended.is_cancelled());
     }
@@ -241,11 +317,14 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
 void Cluster::OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch) {
   for (const proto::SequenceTokens& sequence : batch.sequences()) {
     Request* request = FindRequest(link, sequence.key());
-    if (request == nullptr) {
+    if (request == nullptr || sequence.choice() >= request->flows.size()) {
       CancelUnknown(link, sequence.key());
       continue;
     }
     LeavePrefill(*request);
+    Flow& flow = request->flows[sequence.choice()];
+    flow.next_position =
+        std::max(flow.next_position, sequence.first_position() + static_cast<uint32_t>(sequence.tokens_size()));
     request->listener->OnTokens(sequence.first_position(),
                                 absl::MakeConstSpan(sequence.tokens().data(), sequence.tokens().size()),
                                 FinishOf(sequence.finish_reason()));
@@ -264,10 +343,7 @@ void Cluster::OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl
 void Cluster::CancelUnknown(WorkerLink& link, const proto::RequestKey& key) {
   if (link.role() != WorkerRole::kDecode) return;
   if (!unknown_cancelled_[link.index()].insert(key.request_id()).second) return;
-  proto::RouterMessage message;
-  *message.mutable_cancel()->mutable_key() = key;
-  message.mutable_cancel()->set_reason("unknown to this router");
-  link.Send(std::move(message));
+  SendCancel(link, key, "unknown to this router");
 }
 
 void Cluster::OnPeerStatus(int decode, const proto::PeerStatus& status) {

@@ -2,7 +2,9 @@
 //
 // The only writer of the shard's ClusterView. Sends every decode worker the set of prefill workers, cuts prompts into
 // parts, hands tokens and ends to the request they belong to, and ends the requests of a decode worker that is lost. A
-// prefill worker that is lost ends nothing here: decode owns the life of a request and reports what it cannot save.
+// lost stream alone ends nothing: when the worker is back in time it is told which position each request needs next and
+// what was granted to it, and says the rest again. A prefill worker that is lost ends nothing here: decode owns the
+// life of a request and reports what it cannot save.
 // Tokens of a request that nobody here knows (it was given up) are answered with a Cancel, once.
 // All methods and events belong to the shard's thread. Tested by cluster_test.cc (fake channels, fake time).
 #pragma once
@@ -12,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -33,6 +36,7 @@ struct GenerateOrder {
   uint64_t seed = 0;
   uint32_t max_new_tokens = 1;
   std::vector<TokenId> stop_token_ids;
+  int64_t credit_bytes = 0;                              // that each choice starts with (proto/credit.h); 0 = no bound
   absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
   std::string trace_parent;
 };
@@ -53,9 +57,17 @@ class Cluster final : private WorkerLinkListener {
     std::vector<std::string> prefill_workers;  // host:port of their gRPC services
     std::vector<std::string> decode_workers;
     proto::Identity identity;  // of this shard
+    LinkTimes times;
+  };
+  // Since the start; never goes back.
+  struct Counters {
+    int64_t streams_lost = 0;
+    int64_t streams_reattached = 0;  // the worker was still there, and in time
+    int64_t workers_lost = 0;        // with all that ran there
   };
 
-  static constexpr size_t kTokensPerPart = 48 * 1024;  // at most 5 bytes each: under 256 KiB with the head
+  static constexpr size_t kTokensPerPart = 48 * 1024;    // at most 5 bytes each: under 256 KiB with the head
+  static constexpr int kPositionsPerMessage = 3 * 1024;  // of Reattach, at most 60 bytes each
 
   Cluster(Options options, const WorkerChannelFactory& factory);
   ~Cluster() override;
@@ -71,26 +83,41 @@ class Cluster final : private WorkerLinkListener {
   // The next attempt at a request whose worker has ended it or is lost. What still comes of the last one is not heard.
   void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
   void Cancel(uint64_t request_id, const std::string& reason);
+  // There is room for so many bytes of the choice in all, from its first token on.
+  void Grant(uint64_t request_id, int choice, int64_t granted_bytes);
   // Drops what is known of the request; call it once for each Generate().
   void Forget(uint64_t request_id);
   size_t num_requests() const { return requests_.size(); }
+  const Counters& counters() const { return counters_; }
 
  private:
+  // What a worker must know of a choice to go on with it after its stream was lost.
+  struct Flow {
+    uint32_t next_position = 0;  // the first that has not arrived here
+    int64_t granted_bytes = 0;
+  };
   struct Request {
     RequestListener* listener = nullptr;
     uint32_t attempt = 0;  // the one that runs; from 1
     int decode = -1;
     int prefill = -1;
     bool counts_on_prefill = false;  // until its first token
+    bool is_lost = false;            // with its worker; its listener knows
+    std::string cancel_reason;       // not empty: cancelled, not yet confirmed
+    std::vector<Flow> flows;         // by choice
   };
 
-  void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello) override;
+  void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) override;
   void OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) override;
+  void OnWorkerLost(WorkerLink& link, const absl::Status& cause) override;
   void OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& message) override;
   void OnLinkBulkReply(WorkerLink& link, const proto::BulkReply& reply) override;
 
   WorkerView& ViewOf(const WorkerLink& link);
   void SendPrefillSet(WorkerLink& link);
+  void Reattach(WorkerLink& link);
+  void SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason);
+  void ConfirmEnds(WorkerLink& link);
   void OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch);
   void OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl::Status& error, bool is_cancelled);
   void OnPeerStatus(int decode, const proto::PeerStatus& status);
@@ -105,12 +132,18 @@ class Cluster final : private WorkerLinkListener {
   ClusterView view_;
   std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
   std::vector<std::unique_ptr<WorkerLink>> decode_links_;
-  absl::flat_hash_map<uint64_t, Request> requests_;
+  absl::btree_map<uint64_t, Request> requests_;  // in an order that a replay repeats
   // By decode worker: ids that it still works on although they were forgotten; cancelled, not yet confirmed.
   std::vector<absl::flat_hash_set<uint64_t>> unknown_cancelled_;
+  struct EndNumbers {  // of one decode worker
+    uint64_t received = 0;
+    uint64_t confirmed = 0;
+  };
+  std::vector<EndNumbers> ends_;  // by decode worker
   // By link: the codes of the failures logged since it was last up. Each is logged once, not at every retry.
   absl::flat_hash_map<const WorkerLink*, absl::flat_hash_set<absl::StatusCode>> failures_logged_;
   uint64_t last_request_id_ = 0;
+  Counters counters_;
 };
 
 }  // namespace tandem::router

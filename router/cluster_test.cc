@@ -88,6 +88,20 @@ class ClusterTest : public testing::Test {
     sequence->mutable_tokens()->Add(tokens.begin(), tokens.end());
     channels_.to(decode).Receive(message);
   }
+  // The other workers live on; the lost one does not come back in time.
+  void WaitInVain() {
+    for (const absl::Duration end = now_ + kReattachWaitMax; now_ < end;) {
+      cluster_.Tick(now_ += WorkerLink::kTickInterval);
+      for (int i = 0; i < channels_.num_opened(); ++i) channels_.opened(i).HeartbeatWhereGreeted();
+    }
+  }
+  // The next stream to that worker, greeted; the messages that came on it so far.
+  FakeChannelState& Reopen(const std::string& address, const std::string& instance, uint64_t incarnation) {
+    cluster_.Tick(now_ += WorkerLink::kTickInterval);
+    FakeChannelState& channel = channels_.to(address);
+    channel.Greet(instance, incarnation);
+    return channel;
+  }
   int NumCancels(const std::string& decode) {
     const auto& sent = channels_.to(decode).sent;
     return static_cast<int>(std::count_if(sent.begin(), sent.end(), [](const auto& m) { return m.has_cancel(); }));
@@ -188,12 +202,108 @@ TEST_F(ClusterTest, LostDecodeWorkerEndsItsRequestsAndNoOthers) {
   const uint64_t lost_id = Generate(&on_lost, 0);
   const uint64_t other_id = Generate(&on_other, 1);
   channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  EXPECT_EQ(on_lost.num_lost, 0) << "it may be back";
+  WaitInVain();
   EXPECT_EQ(on_lost.num_lost, 1);
   EXPECT_EQ(on_lost.error.message(), "decode worker d0:1 is lost: reset");
+  EXPECT_EQ(cluster_.counters().workers_lost, 1);
   EXPECT_EQ(on_other.num_lost, 0);
   EXPECT_TRUE(cluster_.view().decodes[0].peers.empty()) << "what it reported is void";
   cluster_.Forget(lost_id);
   cluster_.Forget(other_id);
+}
+
+TEST_F(ClusterTest, AWorkerThatIsBackHearsFirstWhatEachRequestNeedsNext) {
+  ConnectAll();
+  RecordingListener some, none, other, left;
+  const uint64_t some_id = Generate(&some, 0);
+  const uint64_t none_id = Generate(&none, 0);
+  const uint64_t other_id = Generate(&other, 1);
+  const uint64_t left_id = Generate(&left, 0);
+  SendTokens("d0:1", KeyOf(some_id), 0, {10, 11, 12});
+  cluster_.Grant(some_id, 0, 4096);
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  cluster_.Grant(some_id, 0, 5000);
+  cluster_.Cancel(left_id, "client left");
+  FakeChannelState& channel = Reopen("d0:1", "d0", 3);
+  ASSERT_GE(channel.sent.size(), 4u);
+  ASSERT_TRUE(channel.sent[1].has_reattach()) << "right after the hello";
+  const proto::Reattach& reattach = channel.sent[1].reattach();
+  EXPECT_TRUE(reattach.is_last());
+  ASSERT_EQ(reattach.positions_size(), 3);
+  EXPECT_EQ(reattach.positions(0).key().request_id(), some_id);
+  EXPECT_EQ(reattach.positions(0).next_position(), 3u);
+  EXPECT_EQ(reattach.positions(0).granted_bytes(), 5000u);
+  EXPECT_EQ(reattach.positions(1).key().request_id(), none_id);
+  EXPECT_EQ(reattach.positions(1).next_position(), 0u);
+  EXPECT_EQ(reattach.positions(2).key().request_id(), left_id);
+  EXPECT_EQ(NumCancels("d0:1"), 1) << "the cancel that found no stream is said now";
+  EXPECT_TRUE(channel.sent.back().has_prefill_set());
+  EXPECT_EQ(some.num_lost + none.num_lost + other.num_lost + left.num_lost, 0);
+  SendTokens("d0:1", KeyOf(some_id), 3, {13});
+  EXPECT_EQ(some.received, (std::vector<TokenId>{10, 11, 12, 13}));
+  EXPECT_EQ(cluster_.counters().streams_lost, 1);
+  EXPECT_EQ(cluster_.counters().streams_reattached, 1);
+  EXPECT_EQ(cluster_.counters().workers_lost, 0);
+  for (const uint64_t id : {some_id, none_id, other_id, left_id}) cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, ARestartedWorkerHasLostItsRequestsAndIsAskedForNone) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0);
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  FakeChannelState& channel = Reopen("d0:1", "d0", 33);
+  EXPECT_EQ(listener.num_lost, 1);
+  ASSERT_TRUE(channel.sent[1].has_reattach());
+  EXPECT_TRUE(channel.sent[1].reattach().is_last());
+  EXPECT_EQ(channel.sent[1].reattach().positions_size(), 0);
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, PositionsAreCutIntoMessagesOfBoundedSize) {
+  ConnectAll();
+  RecordingListener listener;
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 2 * Cluster::kPositionsPerMessage + 1; ++i) ids.push_back(Generate(&listener, 0));
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  FakeChannelState& channel = Reopen("d0:1", "d0", 3);
+  std::vector<uint64_t> listed;
+  for (int i = 1; i <= 3; ++i) {
+    ASSERT_TRUE(channel.sent[i].has_reattach());
+    EXPECT_EQ(channel.sent[i].reattach().is_last(), i == 3);
+    EXPECT_LE(channel.sent[i].ByteSizeLong(), size_t{256} << 10);
+    for (const auto& position : channel.sent[i].reattach().positions()) listed.push_back(position.key().request_id());
+  }
+  EXPECT_EQ(listed, ids);
+  for (const uint64_t id : ids) cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, EndsAreConfirmedByTheirHighestNumber) {
+  ConnectAll();
+  RecordingListener first, second;
+  const uint64_t first_id = Generate(&first);
+  const uint64_t second_id = Generate(&second);
+  proto::WorkerMessage ended;
+  for (const auto& [id, number] : {std::pair(first_id, 7), std::pair(second_id, 8)}) {
+    *ended.mutable_ended()->mutable_key() = KeyOf(id);
+    ended.mutable_ended()->set_number(number);
+    channels_.to("d0:1").Receive(ended);
+  }
+  const auto num_confirmations = [this] {
+    const auto& sent = channels_.to("d0:1").sent;
+    return std::count_if(sent.begin(), sent.end(), [](const auto& m) { return m.has_ended_received(); });
+  };
+  cluster_.Tick(now_ += WorkerLink::kTickInterval);
+  cluster_.Tick(now_ += WorkerLink::kTickInterval);
+  EXPECT_EQ(num_confirmations(), 1);
+  for (const auto& message : channels_.to("d0:1").sent) {
+    if (message.has_ended_received()) {
+      EXPECT_EQ(message.ended_received().number(), 8u);
+    }
+  }
+  cluster_.Forget(first_id);
+  cluster_.Forget(second_id);
 }
 
 TEST_F(ClusterTest, LostPrefillWorkerEndsNothingButGetsNoMore) {

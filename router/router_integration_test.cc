@@ -295,6 +295,28 @@ TEST_F(RouterTest, WorkerThatDiesBeforeTheFirstTokenIsReplacedByAnother) {
   EXPECT_EQ(client.ReadResponse().status, 200);
 }
 
+TEST_F(RouterTest, StreamsThatBreakAreGoneOnWithWhereTheyWereCut) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendTokens(request.key, 0, B::Bytes("ab"));
+  std::string body = client.ReadUntil("\"content\":\"ab\"");
+  decode_->CutStreams();
+  const proto::Reattach reattach = decode_->AwaitReattach();
+  ASSERT_EQ(reattach.positions_size(), 1);
+  EXPECT_EQ(reattach.positions(0).key().request_id(), request.key.request_id());
+  EXPECT_EQ(reattach.positions(0).next_position(), 2u);
+  decode_->SendTokens(request.key, 1, B::Bytes("bc"));  // the first of them once more: dropped
+  decode_->SendTokens(request.key, 3, {B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(request.key);
+  body += client.ReadUntil("[DONE]");
+  EXPECT_TRUE(absl::StrContains(body, "\"content\":\"c\"")) << body;
+  EXPECT_TRUE(absl::StrContains(body, "\"finish_reason\":\"stop\"")) << body;
+  EXPECT_FALSE(absl::StrContains(body, "error")) << body;
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+}
+
 TEST_F(RouterTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
   StartPair();
   RawClient client(port());

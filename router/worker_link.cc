@@ -8,23 +8,25 @@
 
 namespace tandem::router {
 
-WorkerLink::WorkerLink(std::string address, WorkerRole role, int index, proto::Identity router,
+WorkerLink::WorkerLink(std::string address, WorkerRole role, int index, proto::Identity router, LinkTimes times,
                        WorkerChannelFactory factory, WorkerLinkListener* listener)
     : address_(std::move(address)),
       role_(role),
       index_(index),
       router_(std::move(router)),
+      times_(times),
       factory_(std::move(factory)),
-      listener_(listener) {}
+      listener_(listener),
+      own_stall_(times.heartbeat_interval) {}
 
 void WorkerLink::Tick(absl::Duration now) {
   retired_channel_.reset();
-  if (has_ticked_ && now - now_ > kHeartbeatInterval) {
-    heard_at_ += now - now_;  // we did not listen either
-    state_since_ += now - now_;
-  }
+  const absl::Duration lost_time = own_stall_.Observe(now);  // we did not listen either
+  heard_at_ += lost_time;
+  state_since_ += lost_time;
+  awaited_until_ += lost_time;
   now_ = now;
-  has_ticked_ = true;
+  if (is_awaited() && now >= awaited_until_) GiveUpWaiting(loss_);
   switch (state_) {
     case State::kDisconnected:
       if (now >= connect_at_) Connect();
@@ -35,12 +37,12 @@ void WorkerLink::Tick(absl::Duration now) {
       }
       return;
     case State::kUp:
-      if (now - heard_at_ > kSilenceMax) {
+      if (now - heard_at_ > times_.silence_max) {
         GoDown(absl::UnavailableError(absl::StrCat("silent for ", absl::FormatDuration(now - heard_at_))));
         return;
       }
       if (now >= heartbeat_at_) {
-        heartbeat_at_ = now + kHeartbeatInterval;
+        heartbeat_at_ = now + times_.heartbeat_interval;
         proto::RouterMessage message;
         message.mutable_heartbeat()->set_sequence(++heartbeat_sequence_);
         channel_->Send(std::move(message));
@@ -68,14 +70,23 @@ void WorkerLink::OnMessage(const proto::WorkerMessage& message) {
   heard_at_ = now_;
   if (state_ == State::kConnecting) {
     if (absl::Status status = CheckHello(message); !status.ok()) return GoDown(status);
+    const uint64_t incarnation = message.hello().identity().incarnation();
+    const bool is_back = incarnation_ == incarnation;
+    if (is_awaited() && !is_back) GiveUpWaiting(absl::UnavailableError("worker was restarted"));
+    incarnation_ = incarnation;
+    is_proven_ = !is_back;
     state_ = State::kUp;
     state_since_ = now_;
     backoff_ = kBackoffMin;
     heartbeat_at_ = now_;
-    listener_->OnLinkUp(*this, message.hello());
+    listener_->OnLinkUp(*this, message.hello(), is_back);
     return;
   }
-  if (state_ != State::kUp || message.has_heartbeat()) return;
+  if (state_ != State::kUp) return;
+  if (message.has_heartbeat()) {
+    is_proven_ = true;
+    return;
+  }
   if (message.has_hello()) return GoDown(absl::InternalError("second hello on one stream"));
   listener_->OnLinkMessage(*this, message);
 }
@@ -105,9 +116,22 @@ void WorkerLink::GoDown(const absl::Status& cause) {
   state_ = State::kDisconnected;
   state_since_ = now_;
   retired_channel_ = std::move(channel_);
-  connect_at_ = now_ + backoff_;
-  backoff_ = std::min(2 * backoff_, kBackoffMax);
+  if (was_up) {
+    connect_at_ = now_;
+    if (is_proven_) {
+      awaited_until_ = now_ + kReattachWaitMax;
+      loss_ = cause;
+    }
+  } else {
+    connect_at_ = now_ + backoff_;
+    backoff_ = std::min(2 * backoff_, kBackoffMax);
+  }
   listener_->OnLinkDown(*this, was_up, cause);
+}
+
+void WorkerLink::GiveUpWaiting(const absl::Status& cause) {
+  incarnation_ = 0;
+  listener_->OnWorkerLost(*this, cause);
 }
 
 void WorkerLink::Send(proto::RouterMessage message) {

@@ -1,6 +1,7 @@
 // One worker's connection under a clock and a channel that the test owns.
 #include "router/worker_link.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,26 @@ namespace {
 
 class Listener final : public WorkerLinkListener {
  public:
-  void OnLinkUp(WorkerLink&, const proto::WorkerHello& hello) override {
-    events.push_back("up " + hello.identity().instance());
+  void OnLinkUp(WorkerLink&, const proto::WorkerHello& hello, bool is_back) override {
+    events.push_back((is_back ? "back " : "up ") + hello.identity().instance());
   }
   void OnLinkDown(WorkerLink&, bool was_up, const absl::Status& cause) override {
     events.push_back((was_up ? "down " : "failed ") + std::string(cause.message()));
+  }
+  void OnWorkerLost(WorkerLink&, const absl::Status& cause) override {
+    events.push_back("lost " + std::string(cause.message()));
   }
   void OnLinkMessage(WorkerLink&, const proto::WorkerMessage&) override { events.push_back("message"); }
   void OnLinkBulkReply(WorkerLink&, const proto::BulkReply&) override { events.push_back("bulk reply"); }
   std::vector<std::string> events;
 };
 
+constexpr LinkTimes kTimes = {.heartbeat_interval = absl::Milliseconds(250), .silence_max = absl::Milliseconds(750)};
+
 class WorkerLinkTest : public testing::Test {
  protected:
   explicit WorkerLinkTest(WorkerRole role = WorkerRole::kDecode)
-      : link_("d:1", role, 0, Router(), channels_.Factory(), &listener_) {}
+      : link_("d:1", role, 0, Router(), kTimes, channels_.Factory(), &listener_) {}
   static proto::Identity Router() {
     proto::Identity identity;
     identity.set_instance("r");
@@ -76,7 +82,7 @@ TEST_F(WorkerLinkTest, SendsHeartbeatsWhileUp) {
 
 TEST_F(WorkerLinkTest, SilenceBeyondTheBoundIsDown) {
   Connect();
-  Advance(kSilenceMax);
+  Advance(kTimes.silence_max);
   EXPECT_TRUE(link_.is_up()) << "the bound itself is not beyond it";
   Advance(absl::Milliseconds(100));
   EXPECT_FALSE(link_.is_up());
@@ -98,7 +104,7 @@ TEST_F(WorkerLinkTest, OwnStallIsNotTheWorkersSilence) {
   Connect();
   link_.Tick(now_ += absl::Seconds(10));  // this process did not run
   EXPECT_TRUE(link_.is_up());
-  Advance(kSilenceMax + absl::Milliseconds(100));
+  Advance(kTimes.silence_max + absl::Milliseconds(100));
   EXPECT_FALSE(link_.is_up()) << "and the worker still has to speak";
 }
 
@@ -111,6 +117,80 @@ TEST_F(WorkerLinkTest, ClosedChannelIsDownAtOnceAndOpenedAgain) {
   EXPECT_FALSE(channels_.opened(0).is_open);
   channels_.last().Greet("d", 6);
   EXPECT_TRUE(link_.is_up());
+}
+
+TEST_F(WorkerLinkTest, ALostStreamIsOpenedAtOnceAndTheSameWorkerIsBack) {
+  Connect();
+  channels_.last().Break(absl::UnavailableError("reset"));
+  EXPECT_TRUE(link_.is_awaited());
+  link_.Tick(now_ += WorkerLink::kTickInterval);
+  ASSERT_EQ(channels_.num_opened(), 2);
+  channels_.last().Greet("d", 5);
+  EXPECT_FALSE(link_.is_awaited());
+  Advance(kTimes.silence_max);
+  EXPECT_EQ(listener_.events, (std::vector<std::string>{"up d", "down reset", "back d"}));
+}
+
+TEST_F(WorkerLinkTest, AnotherIncarnationMeansThatTheOldOneIsLost) {
+  Connect();
+  channels_.last().Break(absl::UnavailableError("reset"));
+  link_.Tick(now_ += WorkerLink::kTickInterval);
+  channels_.last().Greet("d", 6);
+  EXPECT_EQ(listener_.events, (std::vector<std::string>{"up d", "down reset", "lost worker was restarted", "up d"}));
+}
+
+TEST_F(WorkerLinkTest, AWorkerThatIsNotBackInTimeIsLostOnceAndNewWhenItReturns) {
+  Connect();
+  channels_.last().Break(absl::UnavailableError("reset"));
+  for (const absl::Duration end = now_ + kReattachWaitMax; now_ < end;) {
+    EXPECT_TRUE(link_.is_awaited());
+    const int before = channels_.num_opened();
+    link_.Tick(now_ += WorkerLink::kTickInterval);
+    if (channels_.num_opened() > before) channels_.last().Break(absl::UnavailableError("refused"));
+  }
+  EXPECT_FALSE(link_.is_awaited());
+  EXPECT_EQ(std::count(listener_.events.begin(), listener_.events.end(), "lost reset"), 1);
+  Advance(kBackoffMax + WorkerLink::kTickInterval);
+  channels_.last().Greet("d", 5);
+  EXPECT_EQ(LastEvent(), "up d") << "what ran there was given up: it is as good as new";
+  EXPECT_EQ(std::count(listener_.events.begin(), listener_.events.end(), "lost reset"), 1);
+}
+
+TEST_F(WorkerLinkTest, AHelloThatHangsDoesNotProlongTheWait) {
+  Connect();
+  channels_.last().Break(absl::UnavailableError("reset"));
+  Advance(kReattachWaitMax);  // connected again, and no word
+  EXPECT_EQ(LastEvent(), "lost reset");
+}
+
+TEST_F(WorkerLinkTest, AWorkerThatOnlyGreetsIsLostAllTheSame) {
+  Connect();
+  for (const absl::Duration end = now_ + absl::Seconds(4); now_ < end;) {
+    link_.Tick(now_ += WorkerLink::kTickInterval);
+    FakeChannelState& channel = channels_.last();
+    if (!channel.is_greeted) channel.Greet("d", 5);
+  }
+  EXPECT_EQ(std::count(listener_.events.begin(), listener_.events.end(), "lost silent for 800ms"), 1);
+}
+
+TEST_F(WorkerLinkTest, EachLossOfAWorkerThatIsHeardInBetweenStartsAWaitOfItsOwn) {
+  Connect();
+  for (int i = 0; i < 10; ++i) {
+    channels_.last().Break(absl::UnavailableError("reset"));
+    Advance(absl::Milliseconds(600));
+    channels_.last().Greet("d", 5);
+    channels_.last().Heartbeat();
+    ASSERT_EQ(LastEvent(), "back d");
+  }
+}
+
+TEST_F(WorkerLinkTest, OwnStallDoesNotShortenTheWait) {
+  Connect();
+  channels_.last().Break(absl::UnavailableError("reset"));
+  link_.Tick(now_ += absl::Seconds(10));
+  EXPECT_TRUE(link_.is_awaited());
+  channels_.last().Greet("d", 5);
+  EXPECT_EQ(LastEvent(), "back d");
 }
 
 TEST_F(WorkerLinkTest, BacksOffUpToTheBound) {

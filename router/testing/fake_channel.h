@@ -18,12 +18,14 @@ struct FakeChannelState {
   WorkerChannel::Events events;
   std::vector<proto::RouterMessage> sent;
   std::vector<proto::GeneratePart> parts;
+  bool is_greeted = false;
   bool is_open = true;  // false once the router has let it go
 
   void Receive(const proto::WorkerMessage& message) {
     if (is_open) events.on_message(message);
   }
   void Greet(const std::string& instance, uint64_t incarnation, const std::string& bootstrap_address = "") {
+    is_greeted = true;
     proto::WorkerMessage message;
     proto::WorkerHello* hello = message.mutable_hello();
     hello->mutable_identity()->set_instance(instance);
@@ -37,6 +39,9 @@ struct FakeChannelState {
     proto::WorkerMessage message;
     message.mutable_heartbeat();
     Receive(message);
+  }
+  void HeartbeatWhereGreeted() {
+    if (is_greeted) Heartbeat();
   }
   void Break(const absl::Status& cause) {
     if (is_open) events.on_closed(cause);

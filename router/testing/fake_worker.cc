@@ -1,5 +1,6 @@
 #include "router/testing/fake_worker.h"
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <set>
@@ -15,7 +16,6 @@ namespace tandem::router {
 namespace {
 
 constexpr absl::Duration kHeartbeatEvery = absl::Milliseconds(100);
-constexpr uint64_t kIncarnationOfPort = 0x1000000;
 
 using LiveStream = grpc::ServerReaderWriter<proto::WorkerMessage, proto::RouterMessage>;
 using BulkStream = grpc::ServerReaderWriter<proto::BulkReply, proto::GeneratePart>;
@@ -24,7 +24,7 @@ using BulkStream = grpc::ServerReaderWriter<proto::BulkReply, proto::GeneratePar
 
 class FakeWorker::Service final : public proto::DecodeWorker::Service, public proto::PrefillWorker::Service {
  public:
-  explicit Service(const Options& options) : options_(options) {
+  explicit Service(const Options& options) : options_(options), incarnation_(++num_started_) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", options.port), grpc::InsecureServerCredentials(), &port_);
     if (options.role == WorkerRole::kDecode) {
@@ -49,6 +49,10 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
   }
 
   grpc::Status Live(grpc::ServerContext* context, LiveStream* stream) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      contexts_.insert(context);
+    }
     proto::RouterMessage message;
     uint64_t incarnation = 0;
     while (stream->Read(&message)) {
@@ -59,6 +63,8 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
         streams_[incarnation] = stream;
       } else if (message.has_prefill_set()) {
         prefill_set_size_ = message.prefill_set().bootstrap_addresses_size();
+      } else if (message.has_reattach() && message.reattach().positions_size() > 0) {
+        reattaches_.push_back(message.reattach());
       } else if (message.has_cancel()) {
         cancels_.push_back(message.cancel());
         ++num_cancels_;
@@ -66,6 +72,7 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
       }
     }
     absl::MutexLock lock(&mutex_);
+    contexts_.erase(context);
     if (const auto it = streams_.find(incarnation); it != streams_.end() && it->second == stream) streams_.erase(it);
     return grpc::Status::OK;
   }
@@ -111,6 +118,21 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
     proto::Cancel cancel = std::move(cancels_.front());
     cancels_.pop_front();
     return cancel;
+  }
+  proto::Reattach AwaitReattach() {
+    absl::MutexLock lock(&mutex_);
+    if (!mutex_.AwaitWithTimeout(absl::Condition(
+                                     +[](std::deque<proto::Reattach>* q) { return !q->empty(); }, &reattaches_),
+                                 kPatience)) {
+      return proto::Reattach();
+    }
+    proto::Reattach reattach = std::move(reattaches_.front());
+    reattaches_.pop_front();
+    return reattach;
+  }
+  void CutStreams() {
+    absl::MutexLock lock(&mutex_);
+    for (grpc::ServerContext* context : contexts_) context->TryCancel();
   }
   bool AwaitPrefillSet(int num_addresses) {
     absl::MutexLock lock(&mutex_);
@@ -173,7 +195,7 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
     proto::WorkerHello* hello = message.mutable_hello();
     hello->mutable_identity()->set_role(WorkerRoleName(options_.role));
     hello->mutable_identity()->set_instance(absl::StrCat(WorkerRoleName(options_.role), "-", port_));
-    hello->mutable_identity()->set_incarnation(kIncarnationOfPort + static_cast<uint64_t>(port_));
+    hello->mutable_identity()->set_incarnation(incarnation_);
     hello->mutable_identity()->set_protocol_version(1);
     hello->set_context_length_max(options_.context_length_max);
     if (options_.role == WorkerRole::kPrefill) hello->set_bootstrap_address(options_.bootstrap_address);
@@ -234,7 +256,9 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
   }
 
  private:
+  static inline std::atomic<uint64_t> num_started_ = 0;
   const Options options_;
+  const uint64_t incarnation_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
   std::thread heartbeats_;
@@ -246,6 +270,8 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
   std::vector<uint32_t> answer_ ABSL_GUARDED_BY(mutex_);
   proto::FinishReason answer_finish_ ABSL_GUARDED_BY(mutex_) = proto::FINISH_REASON_UNSPECIFIED;
   std::set<std::string> usable_peers_ ABSL_GUARDED_BY(mutex_);
+  std::set<grpc::ServerContext*> contexts_ ABSL_GUARDED_BY(mutex_);  // of open Live streams
+  std::deque<proto::Reattach> reattaches_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, LiveStream*> streams_ ABSL_GUARDED_BY(mutex_);  // by router incarnation
   std::map<uint64_t, Request> assembling_ ABSL_GUARDED_BY(mutex_);
   std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);
@@ -260,6 +286,8 @@ std::string FakeWorker::address() const { return absl::StrCat("127.0.0.1:", port
 int FakeWorker::port() const { return service_->port(); }
 FakeWorker::Request FakeWorker::AwaitRequest() { return service_->AwaitRequest(); }
 proto::Cancel FakeWorker::AwaitCancel() { return service_->AwaitCancel(); }
+proto::Reattach FakeWorker::AwaitReattach() { return service_->AwaitReattach(); }
+void FakeWorker::CutStreams() { service_->CutStreams(); }
 bool FakeWorker::AwaitPrefillSet(int num_addresses) { return service_->AwaitPrefillSet(num_addresses); }
 bool FakeWorker::AwaitRouters(int num_routers) { return service_->AwaitRouters(num_routers); }
 int FakeWorker::num_cancels() const { return service_->num_cancels(); }

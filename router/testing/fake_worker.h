@@ -44,6 +44,8 @@ class FakeWorker final {
   // Nothing was asked in time: the call returns an empty request, and the test's next expectation fails.
   Request AwaitRequest();
   proto::Cancel AwaitCancel();
+  // What a router that came back has said (its first word on a fresh worker, which names nothing, does not count).
+  proto::Reattach AwaitReattach();
   // The prefill set last received has this many addresses.
   bool AwaitPrefillSet(int num_addresses);
   bool AwaitRouters(int num_routers);  // streams that have said hello
@@ -64,6 +66,7 @@ class FakeWorker final {
   void ReportUsable(const std::string& bootstrap_address);
   void ConfirmCancels(bool confirms);
   void SetSilent(bool is_silent);  // no heartbeats
+  void CutStreams();               // as a connection that breaks: the worker lives on
   void Kill();                     // streams break, the port closes
 
  private:

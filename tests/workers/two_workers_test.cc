@@ -68,6 +68,8 @@ class RouterEnd final {
     message.mutable_hello()->set_incarnation(kRouter);
     message.mutable_hello()->set_role("router");
     live_->Write(message);
+    message.mutable_reattach()->set_is_last(true);  // nothing runs yet
+    live_->Write(message);
   }
   ~RouterEnd() {
     live_context_.TryCancel();
