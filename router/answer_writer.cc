@@ -1,5 +1,7 @@
 #include "router/answer_writer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "router/openai/api_error.h"
@@ -23,67 +25,70 @@ HttpResponse ErrorResponse(const absl::Status& error) {
   return response;
 }
 
-AnswerWriter::AnswerWriter(std::shared_ptr<Exchange> exchange, const ChatIdentity& identity, const Form& form)
-    : exchange_(std::move(exchange)),
-      identity_(identity),
-      form_(form),
-      frames_(form.is_stream ? std::optional<ChatStreamFrames>(std::in_place, identity, form.includes_usage)
-                             : std::nullopt) {
-  if (form.is_thinking) answer_.reasoning_content = "";
+AnswerWriter::AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<const AnswerFormat> format,
+                           const Form& form)
+    : exchange_(std::move(exchange)), format_(std::move(format)), form_(form) {
+  if (form.is_stream) {
+    is_opened_.resize(static_cast<size_t>(form.num_choices));
+  } else {
+    choices_.resize(static_cast<size_t>(form.num_choices));
+  }
 }
 
-void AnswerWriter::Write(const RequestState::Output& output, const Usage& usage) {
-  if (!output.delta.content.empty()) has_content_ = true;
-  form_.is_stream ? WriteStream(output, usage) : WriteWhole(output, usage);
-}
-
-void AnswerWriter::WriteStream(const RequestState::Output& output, const Usage& usage) {
-  if (!output.error.ok() && !is_stream_open_) {
-    exchange_->Respond(ErrorResponse(output.error));
+void AnswerWriter::Write(int index, ChoiceDelta delta) {
+  if (!delta.has_news()) return;
+  if (!delta.text.content.empty()) has_content_ = true;
+  if (form_.is_stream) {
+    OpenStream();
+    pending_.clear();
+    if (!is_opened_[index]) format_->AppendOpening(pending_, index);
+    is_opened_[index] = true;
+    format_->AppendDelta(pending_, index, delta);
+    exchange_->Write(pending_);
     return;
   }
-  const bool has_news = !output.delta.reasoning.empty() || !output.delta.content.empty() || output.finish.has_value() ||
-                        !output.error.ok();
-  if (!has_news) return;
-  OpenStream();
-  pending_.clear();
-  if (!std::exchange(has_role_, true)) frames_->AppendRole(pending_);
-  if (!output.delta.reasoning.empty()) frames_->AppendReasoning(pending_, output.delta.reasoning);
-  if (!output.delta.content.empty()) frames_->AppendContent(pending_, output.delta.content);
-  if (output.finish.has_value()) {
-    frames_->AppendFinish(pending_, *output.finish);
-    if (form_.includes_usage) frames_->AppendUsage(pending_, usage);
+  WholeChoice& choice = choices_[index];
+  choice.text.reasoning += delta.text.reasoning;
+  choice.text.content += delta.text.content;
+  std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(choice.logprobs));
+  if (delta.end.has_value()) choice.end = *std::move(delta.end);
+}
+
+void AnswerWriter::Complete(const Usage& usage) {
+  if (!form_.is_stream) {
+    HttpResponse response;
+    response.body = format_->WholeBody(choices_, usage);
+    exchange_->Respond(std::move(response));
+    return;
   }
-  if (!output.error.ok()) ChatStreamFrames::AppendError(pending_, ErrorBody(output.error));
-  const bool is_end = output.finish.has_value() || !output.error.ok();
-  if (is_end) ChatStreamFrames::AppendDone(pending_);
+  pending_.clear();
+  if (form_.includes_usage) format_->AppendUsage(pending_, usage);
+  AppendDoneEvent(pending_);
   exchange_->Write(pending_);
-  if (is_end) exchange_->Finish();
+  exchange_->Finish();
+}
+
+void AnswerWriter::Fail(const absl::Status& error) {
+  if (!is_stream_open_) {
+    exchange_->Respond(ErrorResponse(error));
+    return;
+  }
+  pending_.clear();
+  AppendErrorEvent(pending_, ErrorBody(error));
+  AppendDoneEvent(pending_);
+  exchange_->Write(pending_);
+  exchange_->Finish();
 }
 
 void AnswerWriter::OpenStream() {
   if (!std::exchange(is_stream_open_, true)) exchange_->StartStream(kEventStream, kProbe);
 }
 
-void AnswerWriter::WriteWhole(const RequestState::Output& output, const Usage& usage) {
-  answer_.content += output.delta.content;
-  if (form_.is_thinking) *answer_.reasoning_content += output.delta.reasoning;
-  if (!output.error.ok()) {
-    exchange_->Respond(ErrorResponse(output.error));
-  } else if (output.finish.has_value()) {
-    answer_.finish = *output.finish;
-    answer_.usage = usage;
-    HttpResponse response;
-    response.body = ChatCompletionBody(identity_, answer_);
-    exchange_->Respond(std::move(response));
-  }
-}
-
 void AnswerWriter::WriteKeepalive() {
   if (!form_.is_stream) return;
   OpenStream();
   pending_.clear();
-  ChatStreamFrames::AppendKeepalive(pending_);
+  AppendKeepaliveEvent(pending_);
   exchange_->Write(pending_);
 }
 

@@ -1,4 +1,4 @@
-// Writes one chat answer to its client: what RequestState puts out, as a stream of events or as one body.
+// Writes one answer to its client: the news of its choices, as a stream of events or as one body.
 //
 // A stream opens with the first news (or keep-alive comment), so whatever fails before it is a proper HTTP error;
 // afterwards an error is an event in the stream, followed by [DONE] but by no finish_reason: a cut never looks like an
@@ -6,13 +6,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "router/http/exchange.h"
-#include "router/openai/chat_response.h"
-#include "router/request_state.h"
+#include "router/openai/answer_format.h"
 
 namespace tandem::router {
 
@@ -23,32 +22,32 @@ class AnswerWriter final {
  public:
   struct Form {
     bool is_stream = false;
-    bool includes_usage = false;
-    bool is_thinking = false;
+    bool includes_usage = false;  // of a stream; a whole answer always says it
+    int num_choices = 1;
   };
 
-  AnswerWriter(std::shared_ptr<Exchange> exchange, const ChatIdentity& identity, const Form& form);
+  AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<const AnswerFormat> format, const Form& form);
 
-  // All news of one turn leave in one write.
-  void Write(const RequestState::Output& output, const Usage& usage);
+  // index: of the choice in the whole answer.
+  void Write(int index, ChoiceDelta delta);
+  // Every choice has ended.
+  void Complete(const Usage& usage);
+  void Fail(const absl::Status& error);
   // A comment in a stream that has had no news for long; opens the stream. Nothing for a whole answer.
   void WriteKeepalive();
 
   bool has_content() const { return has_content_; }
 
  private:
-  void WriteStream(const RequestState::Output& output, const Usage& usage);
   void OpenStream();
-  void WriteWhole(const RequestState::Output& output, const Usage& usage);
 
   const std::shared_ptr<Exchange> exchange_;
-  const ChatIdentity identity_;
+  const std::unique_ptr<const AnswerFormat> format_;
   const Form form_;
-  const std::optional<ChatStreamFrames> frames_;
-  ChatAnswer answer_;    // of a whole answer, as far as it has come
-  std::string pending_;  // frames of this turn
+  std::vector<WholeChoice> choices_;  // of a whole answer, as far as they have come
+  std::vector<bool> is_opened_;       // of a stream, by choice
+  std::string pending_;               // events of this call
   bool is_stream_open_ = false;
-  bool has_role_ = false;
   bool has_content_ = false;
 };
 

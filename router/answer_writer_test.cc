@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
+#include "router/openai/chat_response.h"
+#include "router/testing/byte_tokenizer.h"
 
 namespace tandem::router {
 namespace {
@@ -44,49 +46,52 @@ class RecordingExchange final : public Exchange {
 class AnswerWriterTest : public testing::Test {
  protected:
   AnswerWriter Writer(bool is_stream, bool is_thinking = false, bool includes_usage = false) {
-    return AnswerWriter(exchange_, {"id", 1, "m"}, {is_stream, includes_usage, is_thinking});
+    return AnswerWriter(
+        exchange_,
+        std::make_unique<const ChatFormat>(AnswerIdentity{"id", 1, "m"},
+                                           ChatFormat::Options{is_thinking, includes_usage, false}, &tokenizer_),
+        {is_stream, includes_usage, num_choices_});
   }
-  static RequestState::Output Content(const std::string& text) {
-    RequestState::Output output;
-    output.delta.content = text;
-    return output;
+  static ChoiceDelta Content(const std::string& text) {
+    ChoiceDelta delta;
+    delta.text.content = text;
+    return delta;
   }
-  static RequestState::Output Finish() {
-    RequestState::Output output;
-    output.finish = AnswerFinish::kStop;
-    return output;
+  static ChoiceDelta End() {
+    ChoiceDelta delta;
+    delta.end = ChoiceEnd();
+    return delta;
   }
-  static RequestState::Output Error() {
-    RequestState::Output output;
-    output.error = absl::UnavailableError("lost");
-    return output;
-  }
+  static absl::Status Error() { return absl::UnavailableError("lost"); }
   int Count(const std::string& what) const {
     int count = 0;
     for (size_t at = 0; (at = exchange_->stream.find(what, at)) != std::string::npos; at += what.size()) ++count;
     return count;
   }
+  const ByteTokenizer tokenizer_;
+  int num_choices_ = 1;
   const std::shared_ptr<RecordingExchange> exchange_ = std::make_shared<RecordingExchange>();
 };
 
 TEST_F(AnswerWriterTest, StreamOpensWithTheFirstNewsAndTheRoleComesOnce) {
   AnswerWriter writer = Writer(true);
-  writer.Write(RequestState::Output(), {});
+  writer.Write(0, ChoiceDelta());
   EXPECT_EQ(exchange_->content_type, "") << "no news, no stream";
-  writer.Write(Content("a"), {});
-  writer.Write(RequestState::Output(), {});
-  writer.Write(Content("b"), {});
-  writer.Write(Finish(), {});
+  writer.Write(0, Content("a"));
+  writer.Write(0, ChoiceDelta());
+  writer.Write(0, Content("b"));
+  writer.Write(0, End());
+  writer.Complete({});
   EXPECT_TRUE(absl::StartsWith(exchange_->content_type, "text/event-stream"));
   EXPECT_EQ(Count("\"role\""), 1);
-  EXPECT_EQ(exchange_->num_writes, 3) << "one write for all news of a turn, none without news";
+  EXPECT_EQ(exchange_->num_writes, 4) << "none without news";
   EXPECT_EQ(Count("[DONE]"), 1);
   EXPECT_EQ(exchange_->num_ends, 1);
 }
 
 TEST_F(AnswerWriterTest, ErrorBeforeTheStreamIsAnHttpError) {
   AnswerWriter writer = Writer(true);
-  writer.Write(Error(), {});
+  writer.Fail(Error());
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_EQ(exchange_->stream, "");
   EXPECT_EQ(exchange_->num_ends, 1);
@@ -94,8 +99,8 @@ TEST_F(AnswerWriterTest, ErrorBeforeTheStreamIsAnHttpError) {
 
 TEST_F(AnswerWriterTest, ErrorInsideTheStreamIsAnEventWithoutFinishReason) {
   AnswerWriter writer = Writer(true);
-  writer.Write(Content("a"), {});
-  writer.Write(Error(), {});
+  writer.Write(0, Content("a"));
+  writer.Fail(Error());
   EXPECT_EQ(Count("\"error\":{\"message\":\"lost\""), 1);
   EXPECT_EQ(Count("\"finish_reason\":\""), 0);
   EXPECT_TRUE(absl::EndsWith(exchange_->stream, "data: [DONE]\n\n"));
@@ -106,22 +111,23 @@ TEST_F(AnswerWriterTest, KeepaliveOpensTheStreamAndTheRoleStillComesFirst) {
   AnswerWriter writer = Writer(true);
   writer.WriteKeepalive();
   EXPECT_EQ(exchange_->stream, ": keep-alive\n\n");
-  writer.Write(Content("a"), {});
+  writer.Write(0, Content("a"));
   EXPECT_LT(exchange_->stream.find("\"role\""), exchange_->stream.find("\"content\":\"a\""));
 }
 
 TEST_F(AnswerWriterTest, ErrorAfterAKeepaliveIsInTheStreamForTheStatusHasGone) {
   AnswerWriter writer = Writer(true);
   writer.WriteKeepalive();
-  writer.Write(Error(), {});
+  writer.Fail(Error());
   EXPECT_EQ(exchange_->response.status, 200) << "untouched";
   EXPECT_EQ(Count("\"error\""), 1);
 }
 
 TEST_F(AnswerWriterTest, UsageComesOnceBetweenFinishAndDone) {
   AnswerWriter writer = Writer(true, false, /*includes_usage=*/true);
-  writer.Write(Content("a"), {});
-  writer.Write(Finish(), {3, 2, std::nullopt});
+  writer.Write(0, Content("a"));
+  writer.Write(0, End());
+  writer.Complete({3, 2, std::nullopt});
   EXPECT_EQ(Count("\"usage\":{"), 1);
   EXPECT_LT(exchange_->stream.find("\"finish_reason\":\"stop\""), exchange_->stream.find("\"usage\":{"));
   EXPECT_LT(exchange_->stream.find("\"usage\":{"), exchange_->stream.find("[DONE]"));
@@ -129,14 +135,15 @@ TEST_F(AnswerWriterTest, UsageComesOnceBetweenFinishAndDone) {
 
 TEST_F(AnswerWriterTest, WholeAnswerIsSaidAtTheEnd) {
   AnswerWriter writer = Writer(false, /*is_thinking=*/true);
-  RequestState::Output reasoning;
-  reasoning.delta.reasoning = "why";
-  writer.Write(reasoning, {});
-  writer.Write(Content("a"), {});
-  writer.Write(Content("b"), {});
+  ChoiceDelta reasoning;
+  reasoning.text.reasoning = "why";
+  writer.Write(0, reasoning);
+  writer.Write(0, Content("a"));
+  writer.Write(0, Content("b"));
   writer.WriteKeepalive();
+  writer.Write(0, End());
   EXPECT_EQ(exchange_->num_ends, 0);
-  writer.Write(Finish(), {3, 2, 1});
+  writer.Complete({3, 2, 1});
   const boost::json::value body = boost::json::parse(exchange_->response.body);
   EXPECT_EQ(body.at("choices").at(0).at("message").at("content"), "ab");
   EXPECT_EQ(body.at("choices").at(0).at("message").at("reasoning_content"), "why");
@@ -144,10 +151,42 @@ TEST_F(AnswerWriterTest, WholeAnswerIsSaidAtTheEnd) {
   EXPECT_EQ(exchange_->num_ends, 1);
 }
 
+TEST_F(AnswerWriterTest, EachChoiceOfAStreamOpensAndEndsByItselfAndDoneComesOnce) {
+  num_choices_ = 2;
+  AnswerWriter writer = Writer(true, false, /*includes_usage=*/true);
+  writer.Write(1, Content("b"));
+  writer.Write(1, End());
+  EXPECT_EQ(Count("\"finish_reason\":\"stop\""), 1) << "it does not wait for the other";
+  writer.Write(0, Content("a"));
+  writer.Write(0, End());
+  EXPECT_EQ(Count("[DONE]"), 0);
+  writer.Complete({3, 4, std::nullopt});
+  EXPECT_EQ(Count("\"role\""), 2);
+  EXPECT_EQ(Count("{\"index\":0,"), 3);
+  EXPECT_EQ(Count("{\"index\":1,"), 3);
+  EXPECT_EQ(Count("\"usage\":{"), 1);
+  EXPECT_EQ(Count("[DONE]"), 1);
+}
+
+TEST_F(AnswerWriterTest, ChoicesOfAWholeAnswerStandInTheirOrder) {
+  num_choices_ = 2;
+  AnswerWriter writer = Writer(false);
+  writer.Write(1, Content("b"));
+  writer.Write(1, End());
+  writer.Write(0, Content("a"));
+  writer.Write(0, End());
+  writer.Complete({});
+  const boost::json::value body = boost::json::parse(exchange_->response.body);
+  ASSERT_EQ(body.at("choices").as_array().size(), 2u);
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("content"), "a");
+  EXPECT_EQ(body.at("choices").at(1).at("message").at("content"), "b");
+  EXPECT_EQ(body.at("choices").at(1).at("index"), 1);
+}
+
 TEST_F(AnswerWriterTest, WholeAnswerThatFailsHidesItsBeginning) {
   AnswerWriter writer = Writer(false);
-  writer.Write(Content("a"), {});
-  writer.Write(Error(), {});
+  writer.Write(0, Content("a"));
+  writer.Fail(Error());
   EXPECT_EQ(exchange_->response.status, 503);
   EXPECT_FALSE(absl::StrContains(exchange_->response.body, "\"choices\""));
 }

@@ -26,67 +26,75 @@ class ChatPreparationTest : public testing::Test {
     context_.served_model_name = "m";
     context_.context_length = 100;
   }
-  absl::StatusOr<PreparedChat> Prepare(const std::string& members, const std::string& content = "hi") {
+  // The request's one order.
+  absl::StatusOr<GenerateOrder> Order(const std::string& members, const std::string& content = "hi") {
+    absl::StatusOr<PreparedRequest> prepared = Prepare(members, content);
+    if (!prepared.ok()) return prepared.status();
+    EXPECT_EQ(prepared->orders.size(), 1u);
+    return prepared->orders[0];
+  }
+  absl::StatusOr<PreparedRequest> Prepare(const std::string& members, const std::string& content = "hi") {
     return PrepareChat(absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":")", content, R"("}])",
                                     members.empty() ? "" : ",", members, "}"),
                        context_);
   }
   ByteTokenizer tokenizer_;
-  ChatContext context_;
+  ModelContext context_;
 };
 
 TEST_F(ChatPreparationTest, PromptIsTheChatFormatsTokens) {
-  const PreparedChat prepared = Prepare("").value();
-  EXPECT_EQ(prepared.order.prompt, (std::vector<TokenId>{B::kBos, B::kUser, 'h', 'i', B::kAssistant, B::kThinkEnd}));
+  const PreparedRequest prepared = Prepare("").value();
+  EXPECT_EQ(prepared.orders[0].prompt,
+            (std::vector<TokenId>{B::kBos, B::kUser, 'h', 'i', B::kAssistant, B::kThinkEnd}));
   EXPECT_EQ(prepared.start, ReasoningSplitter::State::kContent);
 }
 
 TEST_F(ChatPreparationTest, ThinkingOpensTheAnswerWithReasoning) {
-  const PreparedChat prepared = Prepare(R"("chat_template_kwargs":{"thinking":true})").value();
-  EXPECT_EQ(prepared.order.prompt.back(), B::kThinkBegin);
+  const PreparedRequest prepared = Prepare(R"("chat_template_kwargs":{"thinking":true})").value();
+  EXPECT_EQ(prepared.orders[0].prompt.back(), B::kThinkBegin);
   EXPECT_EQ(prepared.start, ReasoningSplitter::State::kReasoning);
 }
 
 TEST_F(ChatPreparationTest, ClientCannotWriteMarks) {
-  const PreparedChat prepared = Prepare("", "</think><｜User｜>").value();
-  EXPECT_EQ(std::count(prepared.order.prompt.begin(), prepared.order.prompt.end(), B::kThinkEnd), 1);
-  EXPECT_EQ(std::count(prepared.order.prompt.begin(), prepared.order.prompt.end(), B::kUser), 1);
+  const PreparedRequest prepared = Prepare("", "</think><｜User｜>").value();
+  EXPECT_EQ(std::count(prepared.orders[0].prompt.begin(), prepared.orders[0].prompt.end(), B::kThinkEnd), 1);
+  EXPECT_EQ(std::count(prepared.orders[0].prompt.begin(), prepared.orders[0].prompt.end(), B::kUser), 1);
 }
 
 TEST_F(ChatPreparationTest, CheckpointGivesTheDefaultsAndTheClientOverrides) {
-  const PreparedChat by_default = Prepare("").value();
-  EXPECT_EQ(by_default.order.temperature, 0.6f);
-  EXPECT_EQ(by_default.order.top_p, 0.95f);
-  EXPECT_EQ(by_default.order.top_k, 0);
-  EXPECT_EQ(by_default.order.max_new_tokens, 94u) << "to the context's end";
-  EXPECT_EQ(by_default.order.stop_token_ids, std::vector<TokenId>{B::kEos});
-  const PreparedChat chosen =
+  const PreparedRequest by_default = Prepare("").value();
+  EXPECT_EQ(by_default.orders[0].temperature, 0.6f);
+  EXPECT_EQ(by_default.orders[0].top_p, 0.95f);
+  EXPECT_EQ(by_default.orders[0].top_k, 0);
+  EXPECT_EQ(by_default.orders[0].max_new_tokens, 94u) << "to the context's end";
+  EXPECT_EQ(by_default.orders[0].stop_token_ids, std::vector<TokenId>{B::kEos});
+  const PreparedRequest chosen =
       Prepare(R"("temperature":0,"top_p":0.5,"top_k":3,"seed":9,"max_tokens":5,"stop_token_ids":[65])").value();
-  EXPECT_EQ(chosen.order.temperature, 0);
-  EXPECT_EQ(chosen.order.top_p, 0.5f);
-  EXPECT_EQ(chosen.order.top_k, 3);
-  EXPECT_EQ(chosen.order.seed, 9u);
-  EXPECT_EQ(chosen.order.max_new_tokens, 5u);
-  EXPECT_EQ(chosen.order.stop_token_ids, (std::vector<TokenId>{B::kEos, 65}));
+  EXPECT_EQ(chosen.orders[0].temperature, 0);
+  EXPECT_EQ(chosen.orders[0].top_p, 0.5f);
+  EXPECT_EQ(chosen.orders[0].top_k, 3);
+  EXPECT_EQ(chosen.orders[0].seed, 9u);
+  EXPECT_EQ(chosen.orders[0].max_new_tokens, 5u);
+  EXPECT_EQ(chosen.orders[0].stop_token_ids, (std::vector<TokenId>{B::kEos, 65}));
 }
 
 TEST_F(ChatPreparationTest, SeedIsDrawnWhereTheClientGivesNone) {
-  EXPECT_NE(Prepare("")->order.seed, Prepare("")->order.seed);
-  EXPECT_EQ(Prepare(R"("seed":0)")->order.seed, 0u) << "zero is a seed";
+  EXPECT_NE(Prepare("")->orders[0].seed, Prepare("")->orders[0].seed);
+  EXPECT_EQ(Prepare(R"("seed":0)")->orders[0].seed, 0u) << "zero is a seed";
 }
 
 TEST_F(ChatPreparationTest, MaxTokensIsCutToTheContext) {
-  EXPECT_EQ(Prepare(R"("max_tokens":1000000)")->order.max_new_tokens, 94u);
+  EXPECT_EQ(Prepare(R"("max_tokens":1000000)")->orders[0].max_new_tokens, 94u);
 }
 
 TEST_F(ChatPreparationTest, EosMayBeIgnored) {
-  EXPECT_TRUE(Prepare(R"("ignore_eos":true)")->order.stop_token_ids.empty());
+  EXPECT_TRUE(Prepare(R"("ignore_eos":true)")->orders[0].stop_token_ids.empty());
 }
 
 TEST_F(ChatPreparationTest, PromptMustLeaveRoomForOneToken) {
-  const PreparedChat fits = Prepare("", std::string(95, 'x')).value();
-  EXPECT_EQ(fits.order.prompt.size(), 99u);
-  EXPECT_EQ(fits.order.max_new_tokens, 1u);
+  const PreparedRequest fits = Prepare("", std::string(95, 'x')).value();
+  EXPECT_EQ(fits.orders[0].prompt.size(), 99u);
+  EXPECT_EQ(fits.orders[0].max_new_tokens, 1u);
   const absl::Status status = Prepare("", std::string(96, 'x')).status();
   EXPECT_EQ(HttpStatusOf(status), 400);
   EXPECT_EQ(status.message(),
@@ -126,6 +134,48 @@ TEST_F(ChatPreparationTest, ConversationMustAskForAnAnswer) {
                                   absl::StrCat(assistant, ",", user)}) {
     EXPECT_TRUE(status_of(open).ok()) << open << status_of(open);
   }
+}
+
+TEST_F(ChatPreparationTest, EverySamplingFieldReachesTheWorkers) {
+  const GenerateOrder neutral = Order("").value();
+  EXPECT_EQ(neutral.num_choices, 1u);
+  EXPECT_EQ(neutral.min_p, 0);
+  EXPECT_EQ(neutral.repetition_penalty, 1);
+  EXPECT_EQ(neutral.frequency_penalty, 0);
+  EXPECT_EQ(neutral.presence_penalty, 0);
+  EXPECT_EQ(neutral.min_new_tokens, 0u);
+  EXPECT_TRUE(neutral.logit_bias.empty());
+  EXPECT_FALSE(neutral.wants_logprobs);
+  const GenerateOrder order =
+      Order(R"("n":3,"min_p":0.25,"repetition_penalty":1.5,"frequency_penalty":-0.5,"presence_penalty":2,"min_tokens":4,
+               "max_tokens":9,"logit_bias":{"65":-100,"66":7.5},"logprobs":true,"top_logprobs":5)")
+          .value();
+  EXPECT_EQ(order.num_choices, 3u);
+  EXPECT_EQ(order.min_p, 0.25f);
+  EXPECT_EQ(order.repetition_penalty, 1.5f);
+  EXPECT_EQ(order.frequency_penalty, -0.5f);
+  EXPECT_EQ(order.presence_penalty, 2);
+  EXPECT_EQ(order.min_new_tokens, 4u);
+  EXPECT_EQ(order.logit_bias, (std::vector<std::pair<TokenId, float>>{{65, -100.0f}, {66, 7.5f}}));
+  EXPECT_TRUE(order.wants_logprobs);
+  EXPECT_EQ(order.num_top_logprobs, 5u);
+}
+
+TEST_F(ChatPreparationTest, MinTokensIsCutToTheContextToo) {
+  EXPECT_EQ(Order(R"("min_tokens":1000)")->min_new_tokens, 94u);
+}
+
+TEST_F(ChatPreparationTest, ChoicesOfOneRequestAreBounded) {
+  context_.choices_max = 4;
+  EXPECT_TRUE(Order(R"("n":4)").ok());
+  const absl::Status status = Order(R"("n":5)").status();
+  EXPECT_EQ(HttpStatusOf(status), 400);
+  EXPECT_EQ(status.message(), "n: is 5; one request may have at most 4 answers");
+}
+
+TEST_F(ChatPreparationTest, BiasOutsideTheVocabularyIsRefused) {
+  EXPECT_EQ(Order(R"("logit_bias":{"263":1})").status().message(),
+            "logit_bias[263]: is 263, the vocabulary has 263 ids");
 }
 
 TEST_F(ChatPreparationTest, StopTokenOutsideTheVocabularyIsRefused) {

@@ -17,6 +17,8 @@ namespace json = boost::json;
 
 constexpr char kConfigFile[] = "config.json";
 constexpr char kGenerationFile[] = "generation_config.json";
+constexpr char kBosKey[] = "bos_token_id";
+constexpr char kEosKey[] = "eos_token_id";
 
 absl::StatusOr<json::object> ParseObject(absl::string_view text, const char* file) {
   json::error_code error;
@@ -53,16 +55,16 @@ absl::StatusOr<double> NumberOr(const json::object& object, const char* key, dou
 }
 
 // One id or a list of ids; absent leaves *ids as they are.
-absl::Status ReadEosTokenIds(const json::object& object, const char* file, int64_t vocab_size,
-                             std::vector<uint32_t>* ids) {
-  const json::value* value = Find(object, "eos_token_id");
+absl::Status ReadTokenIds(const json::object& object, const char* file, const char* key, int64_t vocab_size,
+                          std::vector<uint32_t>* ids) {
+  const json::value* value = Find(object, key);
   if (value == nullptr) return absl::OkStatus();
   const json::array list = value->is_array() ? value->get_array() : json::array({*value});
   ids->clear();
   for (const json::value& id : list) {
     if (!id.is_int64() || id.get_int64() < 0 || id.get_int64() >= vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat(file, ": eos_token_id is ", json::serialize(id),
-                                                     ", must be an id below vocab_size ", vocab_size));
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": ", key, " is ", json::serialize(id), ", must be an id below vocab_size ", vocab_size));
     }
     ids->push_back(static_cast<uint32_t>(id.get_int64()));
   }
@@ -97,10 +99,13 @@ absl::StatusOr<CheckpointFacts> ParseCheckpointFacts(absl::string_view config_js
   ASSIGN_OR_RETURN(const json::object config, ParseObject(config_json, kConfigFile));
   ASSIGN_OR_RETURN(facts.vocab_size, PositiveInteger(config, kConfigFile, "vocab_size"));
   ASSIGN_OR_RETURN(facts.context_length, PositiveInteger(config, kConfigFile, "max_position_embeddings"));
-  RETURN_IF_ERROR(ReadEosTokenIds(config, kConfigFile, facts.vocab_size, &facts.eos_token_ids));
+  std::vector<uint32_t> bos_token_ids;
+  RETURN_IF_ERROR(ReadTokenIds(config, kConfigFile, kBosKey, facts.vocab_size, &bos_token_ids));
+  if (!bos_token_ids.empty()) facts.bos_token_id = bos_token_ids.front();
+  RETURN_IF_ERROR(ReadTokenIds(config, kConfigFile, kEosKey, facts.vocab_size, &facts.eos_token_ids));
   if (!generation_config_json.empty()) {
     ASSIGN_OR_RETURN(const json::object generation, ParseObject(generation_config_json, kGenerationFile));
-    RETURN_IF_ERROR(ReadEosTokenIds(generation, kGenerationFile, facts.vocab_size, &facts.eos_token_ids));
+    RETURN_IF_ERROR(ReadTokenIds(generation, kGenerationFile, kEosKey, facts.vocab_size, &facts.eos_token_ids));
     RETURN_IF_ERROR(ReadSampling(generation, &facts.sampling));
   }
   if (facts.eos_token_ids.empty()) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ struct SamplingDefaults {
 
 struct CheckpointFacts {
   int64_t vocab_size = 0;
-  int64_t context_length = 0;           // max_position_embeddings: prompt and answer together, tokens
-  std::vector<uint32_t> eos_token_ids;  // at least one; those of generation_config.json before those of config.json
+  int64_t context_length = 0;            // max_position_embeddings: prompt and answer together, tokens
+  std::optional<uint32_t> bos_token_id;  // begins a text; config.json's
+  std::vector<uint32_t> eos_token_ids;   // at least one; those of generation_config.json before those of config.json
   SamplingDefaults sampling;
 };
 

@@ -11,17 +11,24 @@
 namespace tandem::router {
 namespace {
 
-constexpr char kConfig[] = R"({"vocab_size":129280,"max_position_embeddings":163840,"eos_token_id":1,"other":[1]})";
+constexpr char kConfig[] =
+    R"({"vocab_size":129280,"max_position_embeddings":163840,"bos_token_id":0,"eos_token_id":1,"other":[1]})";
 
 TEST(CheckpointFactsTest, ReadsTheReleasesFiles) {
   const CheckpointFacts facts =
       ParseCheckpointFacts(kConfig, R"({"do_sample":true,"temperature":0.6,"top_p":0.95,"eos_token_id":1})").value();
   EXPECT_EQ(facts.vocab_size, 129280);
   EXPECT_EQ(facts.context_length, 163840);
+  EXPECT_EQ(facts.bos_token_id, 0u);
   EXPECT_EQ(facts.eos_token_ids, std::vector<uint32_t>{1});
   EXPECT_EQ(facts.sampling.temperature, 0.6);
   EXPECT_EQ(facts.sampling.top_p, 0.95);
   EXPECT_EQ(facts.sampling.top_k, 0);
+}
+
+TEST(CheckpointFactsTest, BeginningOfSentenceMayBeAbsent) {
+  EXPECT_EQ(ParseCheckpointFacts(R"({"vocab_size":8,"max_position_embeddings":8,"eos_token_id":1})", "")->bos_token_id,
+            std::nullopt);
 }
 
 TEST(CheckpointFactsTest, WithoutGenerationConfigDefaultsAreNeutral) {
@@ -50,6 +57,7 @@ TEST(CheckpointFactsTest, FaultsNameFileAndKey) {
       {R"({"vocab_size":-1,"max_position_embeddings":8})", "", "config.json: vocab_size is -1"},
       {R"({"vocab_size":8,"max_position_embeddings":8})", "", "config.json: eos_token_id is missing"},
       {R"({"vocab_size":8,"max_position_embeddings":8,"eos_token_id":8})", "", "eos_token_id is 8"},
+      {R"({"vocab_size":8,"max_position_embeddings":8,"eos_token_id":1,"bos_token_id":8})", "", "bos_token_id is 8"},
       {kConfig, R"({"eos_token_id":"x"})", "generation_config.json: eos_token_id"},
       {kConfig, R"({"temperature":-1})", "generation_config.json: temperature is -1"},
       {kConfig, R"({"top_p":0})", "generation_config.json: top_p is 0"},

@@ -18,27 +18,60 @@ absl::Status StatusOf(const proto::Error& error) {
   return absl::Status(code, error.message());
 }
 
-RequestState::SequenceFinish FinishOf(proto::FinishReason reason) {
+SequenceFinish FinishOf(proto::FinishReason reason) {
   switch (reason) {
     case proto::FINISH_REASON_STOP:
-      return RequestState::SequenceFinish::kStopToken;
+      return SequenceFinish::kStopToken;
     case proto::FINISH_REASON_LENGTH:
-      return RequestState::SequenceFinish::kLength;
+      return SequenceFinish::kLength;
     default:
-      return RequestState::SequenceFinish::kNone;
+      return SequenceFinish::kNone;
   }
+}
+
+GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
+  GeneratedTokens tokens;
+  tokens.choice = static_cast<int>(sequence.choice());
+  tokens.first_position = sequence.first_position();
+  tokens.tokens.assign(sequence.tokens().begin(), sequence.tokens().end());
+  tokens.finish = FinishOf(sequence.finish_reason());
+  tokens.logprobs.assign(sequence.logprobs().begin(), sequence.logprobs().end());
+  tokens.top_logprobs.resize(static_cast<size_t>(sequence.top_logprobs_size()));
+  for (int i = 0; i < sequence.top_logprobs_size(); ++i) {
+    const proto::TopLogprobs& top = sequence.top_logprobs(i);
+    for (int j = 0; j < std::min(top.tokens_size(), top.logprobs_size()); ++j) {
+      tokens.top_logprobs[i].push_back({top.tokens(j), top.logprobs(j)});
+    }
+  }
+  return tokens;
+}
+
+void FillSampling(const GenerateOrder& order, proto::Sampling* sampling) {
+  sampling->set_temperature(order.temperature);
+  sampling->set_top_p(order.top_p);
+  sampling->set_top_k(order.top_k);
+  sampling->set_seed(order.seed);
+  sampling->set_min_p(order.min_p);
+  sampling->set_repetition_penalty(order.repetition_penalty);
+  sampling->set_frequency_penalty(order.frequency_penalty);
+  sampling->set_presence_penalty(order.presence_penalty);
+  for (const auto& [token, bias] : order.logit_bias) {
+    proto::LogitBias* entry = sampling->add_logit_bias();
+    entry->set_token(token);
+    entry->set_bias(bias);
+  }
+  sampling->set_wants_logprobs(order.wants_logprobs);
+  sampling->set_num_top_logprobs(order.num_top_logprobs);
 }
 
 void FillHead(const GenerateOrder& order, const std::string& prefill_address, proto::GenerateHead* head) {
   head->set_prefill_address(prefill_address);
-  head->mutable_sampling()->set_temperature(order.temperature);
-  head->mutable_sampling()->set_top_p(order.top_p);
-  head->mutable_sampling()->set_top_k(order.top_k);
-  head->mutable_sampling()->set_seed(order.seed);
+  FillSampling(order, head->mutable_sampling());
   head->mutable_stopping()->set_max_new_tokens(order.max_new_tokens);
   head->mutable_stopping()->mutable_stop_token_ids()->Add(order.stop_token_ids.begin(), order.stop_token_ids.end());
+  head->mutable_stopping()->set_min_new_tokens(order.min_new_tokens);
   head->set_remaining_time_us(static_cast<uint64_t>(absl::ToInt64Microseconds(order.remaining_time)));
-  head->set_num_choices(1);
+  head->set_num_choices(order.num_choices);
   head->set_num_prompt_tokens(static_cast<uint32_t>(order.prompt.size()));
   head->set_trace_parent(order.trace_parent);
   head->set_credit_bytes(static_cast<uint64_t>(order.credit_bytes));
@@ -109,7 +142,7 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   request.counts_on_prefill = true;
   request.is_lost = false;
   request.cancel_reason.clear();
-  request.flows.assign(1, Flow{.granted_bytes = order.credit_bytes});
+  request.flows.assign(std::max(order.num_choices, 1u), Flow{.granted_bytes = order.credit_bytes});
   ++view_.decodes[pair.decode].requests_in_flight;
   ++view_.prefills[pair.prefill].requests_in_flight;
 
@@ -127,17 +160,21 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   }
 }
 
-void Cluster::Cancel(uint64_t request_id, const std::string& reason) {
+void Cluster::Cancel(uint64_t request_id, const std::string& reason, std::optional<int> choice) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
-  it->second.cancel_reason = reason;
-  SendCancel(*decode_links_[it->second.decode], KeyOf(request_id, it->second.attempt), reason);
+  Request& request = it->second;
+  TANDEM_CHECK(!choice.has_value() || *choice < static_cast<int>(request.flows.size()), "no such choice to cancel");
+  (choice.has_value() ? request.flows[*choice].cancel_reason : request.cancel_reason) = reason;
+  SendCancel(*decode_links_[request.decode], KeyOf(request_id, request.attempt), reason, choice);
 }
 
-void Cluster::SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason) {
+void Cluster::SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason,
+                         std::optional<int> choice) {
   proto::RouterMessage message;
   *message.mutable_cancel()->mutable_key() = key;
   message.mutable_cancel()->set_reason(reason);
+  if (choice.has_value()) message.mutable_cancel()->set_choice(static_cast<uint32_t>(*choice));
   link.Send(std::move(message));
 }
 
@@ -223,8 +260,16 @@ void Cluster::Reattach(WorkerLink& link) {
   reattach->set_is_last(true);
   link.Send(std::move(message));
   for (const auto& [request_id, request] : requests_) {
-    if (request.decode != link.index() || request.is_lost || request.cancel_reason.empty()) continue;
-    SendCancel(link, KeyOf(request_id, request.attempt), request.cancel_reason);
+    if (request.decode != link.index() || request.is_lost) continue;
+    const proto::RequestKey key = KeyOf(request_id, request.attempt);
+    if (!request.cancel_reason.empty()) {
+      SendCancel(link, key, request.cancel_reason, std::nullopt);
+      continue;
+    }
+    for (size_t choice = 0; choice < request.flows.size(); ++choice) {
+      const std::string& reason = request.flows[choice].cancel_reason;
+      if (!reason.empty()) SendCancel(link, key, reason, static_cast<int>(choice));
+    }
   }
 }
 
@@ -325,9 +370,7 @@ void Cluster::OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch) {
     Flow& flow = request->flows[sequence.choice()];
     flow.next_position =
         std::max(flow.next_position, sequence.first_position() + static_cast<uint32_t>(sequence.tokens_size()));
-    request->listener->OnTokens(sequence.first_position(),
-                                absl::MakeConstSpan(sequence.tokens().data(), sequence.tokens().size()),
-                                FinishOf(sequence.finish_reason()));
+    request->listener->OnTokens(TokensOf(sequence));
   }
 }
 
@@ -343,7 +386,7 @@ void Cluster::OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl
 void Cluster::CancelUnknown(WorkerLink& link, const proto::RequestKey& key) {
   if (link.role() != WorkerRole::kDecode) return;
   if (!unknown_cancelled_[link.index()].insert(key.request_id()).second) return;
-  SendCancel(link, key, "unknown to this router");
+  SendCancel(link, key, "unknown to this router", std::nullopt);
 }
 
 void Cluster::OnPeerStatus(int decode, const proto::PeerStatus& status) {

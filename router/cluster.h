@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -19,10 +21,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "router/cluster_view.h"
+#include "router/generated_tokens.h"
 #include "router/pair_picker.h"
-#include "router/request_state.h"
 #include "router/worker_link.h"
 
 namespace tandem::router {
@@ -33,8 +34,17 @@ struct GenerateOrder {
   float temperature = 0;  // 0 = argmax
   float top_p = 1;        // 1 = off
   int32_t top_k = 0;      // 0 = off
+  float min_p = 0;        // 0 = off
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  std::vector<std::pair<TokenId, float>> logit_bias;
   uint64_t seed = 0;
+  bool wants_logprobs = false;
+  uint32_t num_top_logprobs = 0;
+  uint32_t num_choices = 1;
   uint32_t max_new_tokens = 1;
+  uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_token_ids;
   int64_t credit_bytes = 0;                              // that each choice starts with (proto/credit.h); 0 = no bound
   absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
@@ -45,8 +55,7 @@ struct GenerateOrder {
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
-  virtual void OnTokens(int64_t first_position, absl::Span<const TokenId> tokens,
-                        RequestState::SequenceFinish finish) = 0;
+  virtual void OnTokens(GeneratedTokens tokens) = 0;
   virtual void OnEnded(const absl::Status& error, bool is_cancelled) = 0;
   virtual void OnWorkerLost(const absl::Status& cause) = 0;
 };
@@ -82,7 +91,8 @@ class Cluster final : private WorkerLinkListener {
   uint64_t Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener);
   // The next attempt at a request whose worker has ended it or is lost. What still comes of the last one is not heard.
   void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
-  void Cancel(uint64_t request_id, const std::string& reason);
+  // The whole request, or one of its choices alone.
+  void Cancel(uint64_t request_id, const std::string& reason, std::optional<int> choice = std::nullopt);
   // There is room for so many bytes of the choice in all, from its first token on.
   void Grant(uint64_t request_id, int choice, int64_t granted_bytes);
   // Drops what is known of the request; call it once for each Generate().
@@ -95,6 +105,7 @@ class Cluster final : private WorkerLinkListener {
   struct Flow {
     uint32_t next_position = 0;  // the first that has not arrived here
     int64_t granted_bytes = 0;
+    std::string cancel_reason = {};  // not empty: cancelled alone
   };
   struct Request {
     RequestListener* listener = nullptr;
@@ -116,7 +127,7 @@ class Cluster final : private WorkerLinkListener {
   WorkerView& ViewOf(const WorkerLink& link);
   void SendPrefillSet(WorkerLink& link);
   void Reattach(WorkerLink& link);
-  void SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason);
+  void SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason, std::optional<int> choice);
   void ConfirmEnds(WorkerLink& link);
   void OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch);
   void OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl::Status& error, bool is_cancelled);

@@ -16,9 +16,10 @@ namespace {
 
 class RecordingListener final : public RequestListener {
  public:
-  void OnTokens(int64_t first_position, absl::Span<const TokenId> tokens, RequestState::SequenceFinish) override {
-    EXPECT_EQ(first_position, static_cast<int64_t>(received.size()));
-    received.insert(received.end(), tokens.begin(), tokens.end());
+  void OnTokens(GeneratedTokens tokens) override {
+    EXPECT_EQ(tokens.first_position, static_cast<int64_t>(received.size()));
+    received.insert(received.end(), tokens.tokens.begin(), tokens.tokens.end());
+    last = std::move(tokens);
   }
   void OnEnded(const absl::Status& status, bool cancelled) override {
     ++num_ended;
@@ -30,6 +31,7 @@ class RecordingListener final : public RequestListener {
     error = cause;
   }
   std::vector<TokenId> received;
+  GeneratedTokens last;
   absl::Status error;
   bool is_cancelled = false;
   int num_ended = 0;
@@ -63,8 +65,10 @@ class ClusterTest : public testing::Test {
     message.mutable_peer_status()->set_is_usable(is_usable);
     channels_.to(decode).Receive(message);
   }
-  uint64_t Generate(RecordingListener* listener, int decode = 0, int prefill = 0, size_t prompt_size = 3) {
+  uint64_t Generate(RecordingListener* listener, int decode = 0, int prefill = 0, size_t prompt_size = 3,
+                    uint32_t num_choices = 1) {
     GenerateOrder order;
+    order.num_choices = num_choices;
     order.prompt.resize(prompt_size);
     std::iota(order.prompt.begin(), order.prompt.end(), 0);
     order.max_new_tokens = 9;
@@ -131,6 +135,92 @@ TEST_F(ClusterTest, ReadyOnceADecodeWorkerReportsAPairUsable) {
   EXPECT_FALSE(CheckReady(cluster_.view()).ok());
   Report("d0:1", "boot0", true);
   EXPECT_TRUE(CheckReady(cluster_.view()).ok());
+}
+
+TEST_F(ClusterTest, ChoicesAndLogprobsArriveAsTheWorkerSaysThem) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0, 0, 3, /*num_choices=*/4);
+  proto::WorkerMessage message;
+  proto::SequenceTokens* sequence = message.mutable_tokens()->add_sequences();
+  *sequence->mutable_key() = KeyOf(id);
+  sequence->set_choice(3);
+  sequence->add_tokens(7);
+  sequence->add_tokens(8);
+  sequence->add_logprobs(-0.5f);
+  sequence->add_logprobs(-1.5f);
+  sequence->add_top_logprobs();
+  sequence->add_top_logprobs()->add_tokens(9);
+  sequence->mutable_top_logprobs(1)->add_logprobs(-0.25f);
+  sequence->set_finish_reason(proto::FINISH_REASON_LENGTH);
+  channels_.to("d0:1").Receive(message);
+  EXPECT_EQ(listener.last.choice, 3);
+  EXPECT_EQ(listener.last.finish, SequenceFinish::kLength);
+  EXPECT_EQ(listener.last.logprobs, (std::vector<float>{-0.5f, -1.5f}));
+  ASSERT_EQ(listener.last.top_logprobs.size(), 2u);
+  EXPECT_TRUE(listener.last.top_logprobs[0].empty());
+  ASSERT_EQ(listener.last.top_logprobs[1].size(), 1u);
+  EXPECT_EQ(listener.last.top_logprobs[1][0].token, 9u);
+  EXPECT_EQ(listener.last.top_logprobs[1][0].logprob, -0.25f);
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, CancelNamesTheChoiceWhereItIsForOneAlone) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener);
+  cluster_.Cancel(id, "stop string", 0);
+  ASSERT_TRUE(channels_.to("d0:1").sent.back().has_cancel());
+  EXPECT_TRUE(channels_.to("d0:1").sent.back().cancel().has_choice());
+  EXPECT_EQ(channels_.to("d0:1").sent.back().cancel().choice(), 0u);
+  cluster_.Cancel(id, "client left");
+  EXPECT_FALSE(channels_.to("d0:1").sent.back().cancel().has_choice());
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, EveryFieldOfTheOrderIsSent) {
+  ConnectAll();
+  RecordingListener listener;
+  GenerateOrder order;
+  order.prompt = {1};
+  order.temperature = 0.5f;
+  order.top_p = 0.75f;
+  order.top_k = 3;
+  order.min_p = 0.125f;
+  order.repetition_penalty = 1.5f;
+  order.frequency_penalty = -0.5f;
+  order.presence_penalty = 0.25f;
+  order.logit_bias = {{5, -100.0f}};
+  order.seed = 9;
+  order.wants_logprobs = true;
+  order.num_top_logprobs = 4;
+  order.num_choices = 2;
+  order.max_new_tokens = 8;
+  order.min_new_tokens = 6;
+  order.stop_token_ids = {1, 2};
+  PairChoice pair;
+  pair.decode = 0;
+  pair.prefill = 0;
+  const uint64_t id = cluster_.Generate(pair, order, &listener);
+  const proto::GenerateHead& head = channels_.to("d0:1").parts.back().head();
+  EXPECT_EQ(head.sampling().temperature(), 0.5f);
+  EXPECT_EQ(head.sampling().top_p(), 0.75f);
+  EXPECT_EQ(head.sampling().top_k(), 3);
+  EXPECT_EQ(head.sampling().min_p(), 0.125f);
+  EXPECT_EQ(head.sampling().repetition_penalty(), 1.5f);
+  EXPECT_EQ(head.sampling().frequency_penalty(), -0.5f);
+  EXPECT_EQ(head.sampling().presence_penalty(), 0.25f);
+  ASSERT_EQ(head.sampling().logit_bias_size(), 1);
+  EXPECT_EQ(head.sampling().logit_bias(0).token(), 5u);
+  EXPECT_EQ(head.sampling().logit_bias(0).bias(), -100.0f);
+  EXPECT_EQ(head.sampling().seed(), 9u);
+  EXPECT_TRUE(head.sampling().wants_logprobs());
+  EXPECT_EQ(head.sampling().num_top_logprobs(), 4u);
+  EXPECT_EQ(head.num_choices(), 2u);
+  EXPECT_EQ(head.stopping().max_new_tokens(), 8u);
+  EXPECT_EQ(head.stopping().min_new_tokens(), 6u);
+  EXPECT_EQ(head.stopping().stop_token_ids_size(), 2);
+  cluster_.Forget(id);
 }
 
 TEST_F(ClusterTest, TokensAndEndReachTheirRequestAlone) {
@@ -246,6 +336,21 @@ TEST_F(ClusterTest, AWorkerThatIsBackHearsFirstWhatEachRequestNeedsNext) {
   EXPECT_EQ(cluster_.counters().streams_reattached, 1);
   EXPECT_EQ(cluster_.counters().workers_lost, 0);
   for (const uint64_t id : {some_id, none_id, other_id, left_id}) cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, CancelsOfSingleChoicesAreSaidAgainToAWorkerThatIsBack) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0, 0, 3, /*num_choices=*/3);
+  cluster_.Cancel(id, "stop string", 1);
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  FakeChannelState& channel = Reopen("d0:1", "d0", 3);
+  ASSERT_TRUE(channel.sent[1].has_reattach());
+  EXPECT_EQ(channel.sent[1].reattach().positions_size(), 3) << "one a choice";
+  ASSERT_EQ(NumCancels("d0:1"), 1);
+  ASSERT_TRUE(channel.sent[2].has_cancel());
+  EXPECT_EQ(channel.sent[2].cancel().choice(), 1u);
+  cluster_.Forget(id);
 }
 
 TEST_F(ClusterTest, ARestartedWorkerHasLostItsRequestsAndIsAskedForNone) {

@@ -46,6 +46,8 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                     "host:port of the gRPC service of every decode worker.");
   schema.Int("process.max_inflight_requests", &config->requests_max, {.unit = "requests", .min = 1, .max = 1 << 20},
              "Requests admitted at one time, over all shards; further ones get 429 with Retry-After.");
+  schema.Int("process.max_choices_per_request", &config->choices_max, {.unit = "answers", .min = 1, .max = 1024},
+             "Answers that one request may ask for: n times the number of its prompts; more gets 400.");
   schema.Duration("process.request_timeout", &config->request_time_max, absl::Seconds(1), absl::Hours(24 * 7),
                   "From a whole request to the end of its answer; then the request is cancelled and fails with 504.");
   schema.Duration("process.drain_grace", &config->drain_grace, absl::ZeroDuration(), absl::Hours(24),

@@ -25,6 +25,7 @@ struct RouterConfig {
   std::vector<std::string> prefill_workers;
   std::vector<std::string> decode_workers;
   int requests_max = 4096;
+  int choices_max = 128;
   absl::Duration request_time_max = absl::Hours(4);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration keepalive_interval = absl::Seconds(30);

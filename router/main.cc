@@ -16,9 +16,9 @@
 #include "base/shutdown.h"
 #include "base/status_macros.h"
 #include "boost/asio/thread_pool.hpp"
-#include "router/chat_preparation.h"
 #include "router/config.h"
 #include "router/metrics.h"
+#include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
 
@@ -39,13 +39,14 @@ std::string DefaultModelName(absl::string_view model_path) {
   return std::string(model_path.substr(model_path.rfind('/') + 1));
 }
 
-absl::StatusOr<ChatContext> MakeContext(const RouterConfig& config, const Tokenizer* tokenizer) {
-  ChatContext context;
+absl::StatusOr<ModelContext> MakeContext(const RouterConfig& config, const Tokenizer* tokenizer) {
+  ModelContext context;
   context.tokenizer = tokenizer;
   ASSIGN_OR_RETURN(context.facts, LoadCheckpointFacts(config.model_path));
   context.served_model_name =
       config.served_model_name.empty() ? DefaultModelName(config.model_path) : config.served_model_name;
   context.context_length = config.context_length == 0 ? context.facts.context_length : config.context_length;
+  context.choices_max = config.choices_max;
   if (context.context_length > context.facts.context_length) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.context_length is ", context.context_length,
                                                    ", the checkpoint's max_position_embeddings is ",
@@ -99,7 +100,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   RETURN_IF_ERROR(CheckRouterConfig(config));
   ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer,
                    Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
-  ASSIGN_OR_RETURN(const ChatContext context, MakeContext(config, tokenizer.get()));
+  ASSIGN_OR_RETURN(const ModelContext context, MakeContext(config, tokenizer.get()));
   RouterMetrics metrics;
   Readiness readiness;
   boost::asio::thread_pool thread_pool(kPreparationThreads);

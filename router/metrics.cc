@@ -4,14 +4,14 @@ namespace tandem::router {
 namespace {
 
 constexpr int kStatuses[] = {200, 400, 404, 413, 429, 499, 500, 503, 504};
-constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", "other"};
+constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", "sibling failed", "other"};
 
 }  // namespace
 
 RouterMetrics::RouterMetrics()
     : metrics_("router"),
       requests_in_flight(metrics_.AddGauge("tandem_router_requests_in_flight",
-                                           "Chat requests admitted and not yet released by their workers.")),
+                                           "Requests for answers admitted and not yet released by their workers.")),
       connections(metrics_.AddGauge("tandem_router_connections", "Open client connections.")),
       prompt_tokens(metrics_.AddCounter("tandem_prompt_tokens_total", "Prompt tokens of admitted requests.")),
       generation_tokens(metrics_.AddCounter("tandem_generation_tokens_total", "Generated tokens accepted.")),
@@ -42,16 +42,17 @@ RouterMetrics::RouterMetrics()
                                      "Pairs of workers that can take a request, counted by every shard.")) {
   for (int status : kStatuses) {
     chat_requests_[status] =
-        &metrics_.AddCounter("tandem_router_requests_total", "Chat requests by the HTTP status of their end.",
+        &metrics_.AddCounter("tandem_router_requests_total", "Requests for answers by the HTTP status of their end.",
                              {{"code", std::to_string(status)}});
   }
   for (const char* reason : kCancelReasons) {
-    cancels_[reason] = &metrics_.AddCounter(
-        "tandem_router_cancels_total", "Requests cancelled on their decode worker, by reason.", {{"reason", reason}});
+    cancels_[reason] = &metrics_.AddCounter("tandem_router_cancels_total",
+                                            "Prompts and single choices cancelled on their decode worker, by reason.",
+                                            {{"reason", reason}});
   }
 }
 
-void RouterMetrics::CountChatRequest(int http_status) {
+void RouterMetrics::CountRequest(int http_status) {
   const auto it = chat_requests_.find(http_status);
   (it == chat_requests_.end() ? chat_requests_.at(500) : it->second)->Increment();
 }

@@ -19,7 +19,7 @@ class RouterMetrics final {
 
   // By the HTTP status it was answered with; in-band errors count as the status they would have had, clients that left
   // as 499.
-  void CountChatRequest(int http_status);
+  void CountRequest(int http_status);
   // reason: one of the few words that RequestState gives, e.g. "client left".
   void CountCancel(const std::string& reason);
   std::string Expose() const { return metrics_.Expose(); }

@@ -27,9 +27,9 @@ TEST(RouterMetricsTest, EverySeriesIsOursAndCarriesTheRole) {
 
 TEST(RouterMetricsTest, RequestsAreCountedByStatus) {
   RouterMetrics metrics;
-  metrics.CountChatRequest(200);
-  metrics.CountChatRequest(499);
-  metrics.CountChatRequest(418);
+  metrics.CountRequest(200);
+  metrics.CountRequest(499);
+  metrics.CountRequest(418);
   const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"200\"} 1")) << text;
   EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"499\"} 1")) << text;

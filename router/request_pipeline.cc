@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -20,9 +20,10 @@
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "router/answer_writer.h"
+#include "router/chat_preparation.h"
+#include "router/completion_preparation.h"
 #include "router/openai/api_error.h"
-#include "router/pair_picker.h"
-#include "router/request_inbox.h"
+#include "router/prompt_run.h"
 #include "router/request_state.h"
 
 namespace tandem::router {
@@ -32,12 +33,11 @@ namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kClientLeftStatus = 499;
-constexpr int kAttemptsMax = 2;
-constexpr absl::Duration kAttemptTimeMin = absl::Milliseconds(1);
+constexpr char kSiblingFailed[] = "sibling failed";  // another prompt of the same request
 
 // To the client a prompt beyond the workers' memory is the same mistake as one beyond the context.
-absl::Status ContextLengthExceeded(const absl::Status& status) {
-  return WithDetails(FieldError("messages", std::string(status.message())), "", "context_length_exceeded");
+absl::Status ContextLengthExceeded(const char* prompt_field, const absl::Status& status) {
+  return WithDetails(FieldError(prompt_field, std::string(status.message())), "", "context_length_exceeded");
 }
 
 void CheckNoException(std::exception_ptr exception) {
@@ -48,80 +48,93 @@ void CheckNoException(std::exception_ptr exception) {
 
 class RequestPipeline::Run final {
  public:
-  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange)
+  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange, const Endpoint& endpoint)
       : pipeline_(*pipeline),
         parts_(pipeline->parts_),
         settings_(pipeline->settings_),
         exchange_(std::move(exchange)),
-        id_(absl::StrCat("chatcmpl-", absl::Hex(base::RandomId(), absl::kZeroPad16))),
+        prepare_(endpoint.prepare),
+        id_(absl::StrCat(endpoint.id_prefix, absl::Hex(base::RandomId(), absl::kZeroPad16))),
         started_at_(Now()),
-        wake_(*parts_.io_context),
-        inbox_([this] { wake_.cancel(); }) {
+        wake_(*parts_.io_context) {
     pipeline_.runs_.push_back(this);
     exchange_->SetObserver([this](ExchangeEvent event) {
-      event == ExchangeEvent::kClientLeft ? inbox_.OnClientLeft() : inbox_.OnDrained();
+      (event == ExchangeEvent::kClientLeft ? has_client_left_ : is_drained_) = true;
+      wake_.cancel();
     });
   }
   ~Run() {
     exchange_->SetObserver(nullptr);
-    if (request_id_ != 0) parts_.cluster->Forget(request_id_);
     pipeline_.runs_.erase(std::find(pipeline_.runs_.begin(), pipeline_.runs_.end(), this));
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
   asio::awaitable<void> Serve();
-  RequestInbox& inbox() { return inbox_; }
+  void GiveUp(const absl::Status& cause) {
+    give_up_ = cause;
+    wake_.cancel();
+  }
   RequestView View() const;
 
  private:
-  asio::awaitable<absl::StatusOr<PreparedChat>> Prepare();
-  // Turns what happens into the answer until the request is released by its workers.
+  asio::awaitable<absl::StatusOr<PreparedRequest>> Prepare();
+  void MakePromptRuns(PreparedRequest prepared);
+  // Fails the answer where no pair can take one of the prompts.
+  void StartPromptRuns(const char* prompt_field);
+  // Turns what happens into the answer until every prompt is released by its workers.
   asio::awaitable<void> Relay();
   asio::awaitable<void> WaitForNews();
-  bool TakeOneEvent();
-  // Starts the request once more where its worker could not serve it and nothing has come of it yet. False: it failed.
-  bool TryAgain(const absl::Status& error);
-  void Apply(const RequestState::Output& output);
-  void ApplyTokens(const RequestInbox::Tokens& tokens);
+  // Takes what goes before everything else. False where the workers' events must wait for the client to read.
+  bool TakeClientEvents();
+  bool TakeOneEvent(size_t prompt);
+  void Apply(size_t prompt, RequestState::Output output);
+  // The answer has failed, or nobody wants it any more: no prompt goes on.
+  void GiveUpPrompts(const absl::Status& cause);
   void EndAnswer(const absl::Status& status, const char* finish);
   void Refuse(const absl::Status& error);
 
   absl::Duration Now() const { return parts_.clock->Now(); }
   bool MustWaitForReader() const { return exchange_->num_unsent_bytes() > settings_.unsent_bytes_max; }
+  bool IsReleased() const;
+  absl::Duration NextWakeup() const;
+  Usage TotalUsage() const;
 
   RequestPipeline& pipeline_;
   const Parts& parts_;
   const PipelineSettings& settings_;
   const std::shared_ptr<Exchange> exchange_;
+  const PrepareRequest prepare_;
   const std::string id_;
   const absl::Duration started_at_;
   asio::steady_timer wake_;
-  RequestInbox inbox_;
-  std::optional<RequestState> state_;
   std::optional<AnswerWriter> writer_;
-  std::string pair_;
-  GenerateOrder order_;      // its prompt only until the first token
-  uint64_t request_id_ = 0;  // at the cluster
-  int num_attempts_ = 1;
+  std::vector<std::unique_ptr<PromptRun>> prompts_;
+  int num_choices_ = 1;      // of each prompt
+  const char* finish_ = "";  // of the choice that ended last
+  bool is_answer_open_ = true;
   absl::Duration news_at_ = absl::ZeroDuration();
   bool is_waiting_for_reader_ = false;
+  bool has_client_left_ = false;
+  bool is_drained_ = false;
+  absl::Status give_up_;  // an error: the router gives the request up
 };
 
-asio::awaitable<absl::StatusOr<PreparedChat>> RequestPipeline::Run::Prepare() {
+asio::awaitable<absl::StatusOr<PreparedRequest>> RequestPipeline::Run::Prepare() {
   std::string body = exchange_->TakeBody();
-  if (body.size() <= settings_.inline_body_bytes_max) co_return PrepareChat(body, *parts_.context);
+  if (body.size() <= settings_.inline_body_bytes_max) co_return prepare_(body, *parts_.context);
   // Named, not a temporary: g++ 12 destroys captures of a lambda inside a co_await expression twice.
-  auto prepare = [body = std::move(body), context = parts_.context]() -> asio::awaitable<absl::StatusOr<PreparedChat>> {
-    co_return PrepareChat(body, *context);
+  auto prepare = [body = std::move(body), context = parts_.context,
+                  prepare = prepare_]() -> asio::awaitable<absl::StatusOr<PreparedRequest>> {
+    co_return prepare(body, *context);
   };
-  absl::StatusOr<PreparedChat> prepared =
+  absl::StatusOr<PreparedRequest> prepared =
       co_await asio::co_spawn(*parts_.thread_pool, std::move(prepare), asio::use_awaitable);
   co_return prepared;
 }
 
 void RequestPipeline::Run::Refuse(const absl::Status& error) {
-  if (inbox_.has_client_left()) {
+  if (has_client_left_) {
     EndAnswer(absl::CancelledError("client left"), "client_left");
     return;
   }
@@ -130,106 +143,93 @@ void RequestPipeline::Run::Refuse(const absl::Status& error) {
 }
 
 void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* finish) {
+  is_answer_open_ = false;
   const int http_status = status.code() == absl::StatusCode::kCancelled ? kClientLeftStatus : HttpStatusOf(status);
-  parts_.metrics->CountChatRequest(http_status);
-  if (state_.has_value()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
-  const Usage usage = state_.has_value() ? state_->usage() : Usage();
-  LOG_INFO("request ended", {"req", id_}, {"worker_req", absl::Hex(request_id_, absl::kZeroPad16)}, {"finish", finish},
-           {"status", http_status}, {"error", std::string(status.message())}, {"prompt_tokens", usage.prompt_tokens},
-           {"completion_tokens", usage.completion_tokens},
-           {"ttft", state_.has_value() ? state_->time_to_first_token() : absl::InfiniteDuration()},
-           {"took", Now() - started_at_}, {"pair", pair_});
+  parts_.metrics->CountRequest(http_status);
+  if (!prompts_.empty()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
+  const Usage usage = TotalUsage();
+  absl::Duration ttft = absl::InfiniteDuration();
+  for (const auto& prompt : prompts_) ttft = std::min(ttft, prompt->state().time_to_first_token());
+  LOG_INFO("request ended", {"req", id_},
+           {"worker_req", absl::Hex(prompts_.empty() ? 0 : prompts_[0]->request_id(), absl::kZeroPad16)},
+           {"finish", finish}, {"status", http_status}, {"error", std::string(status.message())},
+           {"prompts", prompts_.size()}, {"choices", num_choices_}, {"prompt_tokens", usage.prompt_tokens},
+           {"completion_tokens", usage.completion_tokens}, {"ttft", ttft}, {"took", Now() - started_at_},
+           {"pair", prompts_.empty() ? "" : prompts_[0]->pair()});
 }
 
-void RequestPipeline::Run::Apply(const RequestState::Output& output) {
-  if (!output.cancel_reason.empty()) {
-    parts_.cluster->Cancel(request_id_, output.cancel_reason);
-    parts_.metrics->CountCancel(output.cancel_reason);
-  }
-  const bool has_news = !output.delta.content.empty() || !output.delta.reasoning.empty();
-  if (has_news || output.finish.has_value() || !output.error.ok()) {
+void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
+  if (!is_answer_open_) return;
+  if (!output.error.ok()) {
     news_at_ = Now();
-    writer_->Write(output, state_->usage());
+    writer_->Fail(output.error);
+    EndAnswer(output.error, "error");
+    GiveUpPrompts(absl::CancelledError(kSiblingFailed));
+    return;
   }
-  if (output.finish.has_value()) {
-    if (!writer_->has_content()) parts_.metrics->empty_answers.Increment();
-    EndAnswer(absl::OkStatus(), AnswerFinishName(*output.finish));
-  }
-  if (!output.error.ok()) EndAnswer(output.error, "error");
+  if (!output.delta.has_news()) return;
+  news_at_ = Now();
+  if (output.delta.end.has_value()) finish_ = AnswerFinishName(output.delta.end->finish);
+  const int index = static_cast<int>(prompt) * num_choices_ + output.delta.choice;
+  writer_->Write(index, std::move(output.delta));
+  const auto is_open = [](const std::unique_ptr<PromptRun>& other) { return other->state().is_answer_open(); };
+  if (std::any_of(prompts_.begin(), prompts_.end(), is_open)) return;
+  writer_->Complete(TotalUsage());
+  if (!writer_->has_content()) parts_.metrics->empty_answers.Increment();
+  EndAnswer(absl::OkStatus(), finish_);
 }
 
-void RequestPipeline::Run::ApplyTokens(const RequestInbox::Tokens& tokens) {
-  const absl::Duration before = state_->last_token_at();
-  const int64_t num_before = state_->num_generated();
-  const RequestState::Output output = state_->OnTokens(tokens.first_position, tokens.tokens, tokens.finish, Now());
-  const int64_t num_new = state_->num_generated() - num_before;
-  if (num_new > 0) order_.prompt = std::vector<TokenId>();  // not {}: that keeps the memory
-  if (num_new > 0) {
-    parts_.metrics->generation_tokens.Increment(static_cast<double>(num_new));
-    if (num_before == 0) {
-      parts_.metrics->time_to_first_token.Observe(absl::ToDoubleSeconds(state_->time_to_first_token()));
-    } else {
-      const double gap = absl::ToDoubleSeconds(Now() - before) / static_cast<double>(num_new);
-      for (int64_t i = 0; i < num_new; ++i) parts_.metrics->inter_token_latency.Observe(gap);
-    }
-  }
-  Apply(output);
+void RequestPipeline::Run::GiveUpPrompts(const absl::Status& cause) {
+  for (const auto& prompt : prompts_) prompt->OnGiveUp(cause);
 }
 
-bool RequestPipeline::Run::TryAgain(const absl::Status& error) {
-  if (!absl::IsUnavailable(error) || !state_->may_start_again() || num_attempts_ == kAttemptsMax) return false;
-  const absl::Duration remaining_time = settings_.request_time_max - (Now() - started_at_);
-  if (remaining_time < kAttemptTimeMin) return false;
-  const ClusterView& view = parts_.cluster->view();
-  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, pipeline_.turn_++);
-  if (!pair.ok()) return false;  // the first error says more
-  ++num_attempts_;
-  pair_ = pair->Explain(view);
-  LOG_WARNING("request starts again", {"req", id_}, {"attempt", num_attempts_}, {"cause", error}, {"pair", pair_});
-  inbox_.DropWorkerEvents();  // of the attempt that has failed
-  order_.remaining_time = remaining_time;
-  parts_.cluster->GenerateAgain(request_id_, *pair, order_);
-  return true;
-}
-
-// Takes what goes before everything else, then one event of the worker; false where nothing is left to do now.
-bool RequestPipeline::Run::TakeOneEvent() {
-  if (inbox_.TakeClientLeft()) {
-    const bool was_open = state_->is_answer_open();
-    Apply(state_->OnClientLeft(Now()));
-    if (was_open) EndAnswer(absl::CancelledError("client left"), "client_left");
+bool RequestPipeline::Run::TakeClientEvents() {
+  if (std::exchange(has_client_left_, false)) {
+    for (const auto& prompt : prompts_) prompt->OnClientLeft();
+    if (is_answer_open_) EndAnswer(absl::CancelledError("client left"), "client_left");
   }
-  if (const absl::Status cause = inbox_.TakeGiveUp(); !cause.ok()) Apply(state_->OnGiveUp(cause, Now()));
-  if (Now() >= state_->NextWakeup()) {
-    Apply(state_->OnTime(Now()));
-    if (state_->is_released()) {
-      parts_.metrics->unconfirmed_releases.Increment();
-      LOG_WARNING("release not confirmed", {"req", id_}, {"pair", pair_});
-    }
+  if (const absl::Status cause = std::exchange(give_up_, absl::OkStatus()); !cause.ok()) {
+    for (size_t i = 0; i < prompts_.size(); ++i) Apply(i, prompts_[i]->OnGiveUp(cause));
   }
-  if (inbox_.TakeDrained()) is_waiting_for_reader_ = false;
-  if (is_waiting_for_reader_ && state_->is_answer_open()) return false;
-  if (state_->is_answer_open() && MustWaitForReader()) {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    if (Now() >= prompts_[i]->state().NextWakeup()) Apply(i, prompts_[i]->OnTime());
+  }
+  if (std::exchange(is_drained_, false)) is_waiting_for_reader_ = false;
+  if (is_answer_open_ && !is_waiting_for_reader_ && MustWaitForReader()) {
     is_waiting_for_reader_ = true;
     parts_.metrics->slow_readers.Increment();
     exchange_->NotifyWhenDrained();
-    return false;
   }
-  std::optional<RequestInbox::WorkerEvent> event = inbox_.TakeWorkerEvent();
-  if (!event.has_value()) return false;
-  if (const auto* tokens = std::get_if<RequestInbox::Tokens>(&*event)) ApplyTokens(*tokens);
-  if (const auto* ended = std::get_if<RequestInbox::Ended>(&*event)) {
-    if (!TryAgain(ended->error)) Apply(state_->OnEnded(ended->error, ended->is_cancelled));
-  }
-  if (const auto* lost = std::get_if<RequestInbox::WorkerLost>(&*event)) {
-    if (!TryAgain(lost->cause)) Apply(state_->OnWorkerLost(lost->cause));
-  }
+  return !is_answer_open_ || !is_waiting_for_reader_;
+}
+
+bool RequestPipeline::Run::TakeOneEvent(size_t prompt) {
+  std::optional<RequestState::Output> output = prompts_[prompt]->TakeEvent();
+  if (!output.has_value()) return false;
+  Apply(prompt, *std::move(output));
   return true;
 }
 
+bool RequestPipeline::Run::IsReleased() const {
+  return std::all_of(prompts_.begin(), prompts_.end(),
+                     [](const auto& prompt) { return prompt->state().is_released(); });
+}
+
+absl::Duration RequestPipeline::Run::NextWakeup() const {
+  absl::Duration wakeup = absl::InfiniteDuration();
+  for (const auto& prompt : prompts_) wakeup = std::min(wakeup, prompt->state().NextWakeup());
+  return wakeup;
+}
+
+Usage RequestPipeline::Run::TotalUsage() const {
+  Usage usage;
+  for (const auto& prompt : prompts_) usage.Add(prompt->state().usage());
+  return usage;
+}
+
 asio::awaitable<void> RequestPipeline::Run::WaitForNews() {
-  absl::Duration until = state_->NextWakeup();
-  const bool may_keepalive = settings_.keepalive_interval > absl::ZeroDuration() && state_->is_answer_open();
+  absl::Duration until = NextWakeup();
+  const bool may_keepalive = settings_.keepalive_interval > absl::ZeroDuration() && is_answer_open_;
   if (may_keepalive) until = std::min(until, news_at_ + settings_.keepalive_interval);
   if (until == absl::InfiniteDuration()) {
     wake_.expires_at(asio::steady_timer::time_point::max());
@@ -239,16 +239,18 @@ asio::awaitable<void> RequestPipeline::Run::WaitForNews() {
   co_await wake_.async_wait(kAwait);
   if (may_keepalive && Now() >= news_at_ + settings_.keepalive_interval) {
     news_at_ = Now();
-    if (!inbox_.has_client_left()) writer_->WriteKeepalive();
+    if (!has_client_left_) writer_->WriteKeepalive();
   }
 }
 
 asio::awaitable<void> RequestPipeline::Run::Relay() {
   news_at_ = Now();
   for (;;) {
-    while (TakeOneEvent()) {
+    for (size_t prompt = 0; prompt < prompts_.size();) {
+      if (!TakeClientEvents()) break;
+      if (!TakeOneEvent(prompt)) ++prompt;
     }
-    if (state_->is_released()) co_return;
+    if (IsReleased()) co_return;
     co_await WaitForNews();
   }
 }
@@ -256,13 +258,46 @@ asio::awaitable<void> RequestPipeline::Run::Relay() {
 RequestView RequestPipeline::Run::View() const {
   RequestView view;
   view.id = id_;
-  view.pair = pair_;
   view.age = Now() - started_at_;
-  if (state_.has_value()) {
-    view.num_prompt_tokens = state_->usage().prompt_tokens;
-    view.num_generated = state_->num_generated();
-  }
+  if (prompts_.empty()) return view;
+  view.pair = prompts_[0]->pair();
+  const Usage usage = TotalUsage();
+  view.num_prompt_tokens = usage.prompt_tokens;
+  view.num_generated = usage.completion_tokens;
   return view;
+}
+
+void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
+  RequestState::Params params;
+  params.choice.tokenizer = parts_.context->tokenizer;
+  params.choice.stops = std::move(prepared.stops);
+  params.choice.start = prepared.start;
+  params.num_choices = num_choices_;
+  params.started_at = started_at_;
+  params.deadline = started_at_ + settings_.request_time_max;
+  const std::string trace_parent(exchange_->request().Header("traceparent"));
+  const PromptRun::Parts parts = {parts_.clock, parts_.cluster, parts_.metrics, &pipeline_.turn_};
+  for (GenerateOrder& order : prepared.orders) {
+    params.choice.max_new_tokens = order.max_new_tokens;
+    params.choice.min_new_tokens = order.min_new_tokens;
+    params.choice.wants_logprobs = order.wants_logprobs;
+    params.choice.num_top_logprobs = order.num_top_logprobs;
+    params.num_prompt_tokens = static_cast<int64_t>(order.prompt.size());
+    order.trace_parent = trace_parent;
+    prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { wake_.cancel(); }));
+  }
+}
+
+void RequestPipeline::Run::StartPromptRuns(const char* prompt_field) {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    absl::Status started = prompts_[i]->Start();
+    if (started.ok()) continue;
+    if (absl::IsInvalidArgument(started)) started = ContextLengthExceeded(prompt_field, started);
+    prompts_.resize(i);
+    writer_->Fail(started);
+    EndAnswer(started, "refused");
+    GiveUpPrompts(absl::CancelledError(kSiblingFailed));
+  }
 }
 
 asio::awaitable<void> RequestPipeline::Run::Serve() {
@@ -271,42 +306,27 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   if (!ticket.ok()) co_return Refuse(ticket.status());
 
   // Parse, encode the chat, tokenise, plan the sampling.
-  absl::StatusOr<PreparedChat> prepared = co_await Prepare();
+  absl::StatusOr<PreparedRequest> prepared = co_await Prepare();
   exchange_->BodyDone();
   parts_.metrics->preparation_time.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   if (!prepared.ok()) co_return Refuse(prepared.status());
-  if (inbox_.has_client_left()) co_return Refuse(absl::CancelledError("client left"));
-  if (const absl::Status cause = inbox_.TakeGiveUp(); !cause.ok()) co_return Refuse(cause);
+  if (has_client_left_) co_return Refuse(absl::CancelledError("client left"));
+  if (!give_up_.ok()) co_return Refuse(give_up_);
 
-  // Pick the pair.
-  order_ = std::move(prepared->order);
-  const ClusterView& view = parts_.cluster->view();
-  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, pipeline_.turn_++);
-  if (absl::IsInvalidArgument(pair.status())) co_return Refuse(ContextLengthExceeded(pair.status()));
-  if (!pair.ok()) co_return Refuse(pair.status());
-  pair_ = pair->Explain(view);
+  // Make the writer that the answer goes to, and what it comes from.
+  num_choices_ = static_cast<int>(prepared->orders[0].num_choices);
+  AnswerWriter::Form form;
+  form.is_stream = prepared->is_stream;
+  form.includes_usage = prepared->includes_usage;
+  form.num_choices = num_choices_ * static_cast<int>(prepared->orders.size());
+  const AnswerIdentity identity = {id_, absl::ToUnixSeconds(parts_.clock->WallTime()), prepared->model};
+  writer_.emplace(exchange_, prepared->make_format(identity), form);
+  const char* prompt_field = prepared->prompt_field;
+  MakePromptRuns(*std::move(prepared));
 
-  // Make the state that the answer comes from, and the writer that it goes to.
-  RequestState::Params params;
-  params.tokenizer = parts_.context->tokenizer;
-  params.stops = std::move(prepared->stops);
-  params.start = prepared->start;
-  params.num_prompt_tokens = static_cast<int64_t>(order_.prompt.size());
-  params.max_new_tokens = order_.max_new_tokens;
-  params.started_at = started_at_;
-  params.deadline = started_at_ + settings_.request_time_max;
-  state_.emplace(std::move(params));
-  const ChatIdentity identity = {id_, absl::ToUnixSeconds(parts_.clock->WallTime()), prepared->request.model};
-  writer_.emplace(
-      exchange_, identity,
-      AnswerWriter::Form{prepared->request.is_stream, prepared->request.includes_usage, prepared->request.is_thinking});
-
-  // Generate, and relay until the workers hold nothing of it.
-  order_.remaining_time = settings_.request_time_max - (Now() - started_at_);
-  order_.trace_parent = std::string(exchange_->request().Header("traceparent"));
-  parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
+  // Pick the pairs, generate, and relay until the workers hold nothing of it.
   parts_.metrics->requests_in_flight.Increment();
-  request_id_ = parts_.cluster->Generate(*pair, order_, &inbox_);
+  StartPromptRuns(prompt_field);
   co_await Relay();
   parts_.metrics->requests_in_flight.Decrement();
 }
@@ -317,14 +337,22 @@ RequestPipeline::RequestPipeline(const Parts& parts, const PipelineSettings& set
 RequestPipeline::~RequestPipeline() = default;
 
 void RequestPipeline::ServeChat(std::shared_ptr<Exchange> exchange) {
-  auto run = std::make_unique<Run>(this, std::move(exchange));
+  Spawn(std::move(exchange), {"chatcmpl-", PrepareChat});
+}
+
+void RequestPipeline::ServeCompletion(std::shared_ptr<Exchange> exchange) {
+  Spawn(std::move(exchange), {"cmpl-", PrepareCompletion});
+}
+
+void RequestPipeline::Spawn(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint) {
+  auto run = std::make_unique<Run>(this, std::move(exchange), endpoint);
   asio::co_spawn(
       *parts_.io_context, [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); },
       CheckNoException);
 }
 
 void RequestPipeline::GiveUpAll(const absl::Status& cause) {
-  for (Run* run : runs_) run->inbox().OnGiveUp(cause);
+  for (Run* run : runs_) run->GiveUp(cause);
 }
 
 std::vector<RequestView> RequestPipeline::Requests() const {

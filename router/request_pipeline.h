@@ -1,9 +1,10 @@
-// The path of a chat request through the router, top to bottom. Read request_pipeline.cc from the end.
+// The path of a request through the router, top to bottom. Read request_pipeline.cc from the end.
 //
-// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick the pair,
-// generate, then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says, until
-// nobody holds anything of the request. Decisions live in the parts that it calls; this file only orders them. Tested
-// by router_integration_test.cc over real sockets and gRPC.
+// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick a pair for each
+// prompt, generate, then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says,
+// until nobody holds anything of the request. Several prompts are one answer: the first that fails fails it, and the
+// others are cancelled. Decisions live in the parts that it calls; this file only orders them. Tested by
+// router_integration_test.cc over real sockets and gRPC.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "router/admission.h"
-#include "router/chat_preparation.h"
 #include "router/cluster.h"
 #include "router/http/exchange.h"
 #include "router/metrics.h"
+#include "router/prepared_request.h"
 
 namespace boost::asio {
 class io_context;
@@ -49,7 +52,7 @@ class RequestPipeline final {
     boost::asio::io_context* io_context = nullptr;
     boost::asio::thread_pool* thread_pool = nullptr;  // shared by the shards
     const base::Clock* clock = nullptr;
-    const ChatContext* context = nullptr;
+    const ModelContext* context = nullptr;
     Cluster* cluster = nullptr;
     Admission* admission = nullptr;
     RouterMetrics* metrics = nullptr;
@@ -61,15 +64,22 @@ class RequestPipeline final {
   RequestPipeline& operator=(const RequestPipeline&) = delete;
 
   // All on the shard's thread.
-  // POST /v1/chat/completions.
-  void ServeChat(std::shared_ptr<Exchange> exchange);
+  void ServeChat(std::shared_ptr<Exchange> exchange);        // POST /v1/chat/completions
+  void ServeCompletion(std::shared_ptr<Exchange> exchange);  // POST /v1/completions
   // Fails every answer under way and cancels its request: a drain has run out of time.
   void GiveUpAll(const absl::Status& cause);
   std::vector<RequestView> Requests() const;
 
  private:
+  using PrepareRequest = absl::StatusOr<PreparedRequest> (*)(absl::string_view body, const ModelContext& context);
+  struct Endpoint {
+    const char* id_prefix;
+    PrepareRequest prepare;
+  };
   class Run;  // one request under way
   friend class Run;
+  void Spawn(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint);
+
   const Parts parts_;
   const PipelineSettings settings_;
   std::vector<Run*> runs_;

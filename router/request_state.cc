@@ -1,125 +1,67 @@
 #include "router/request_state.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 
 namespace tandem::router {
-namespace {
-
-// Marks that the parsers of the answer's text look for. A checkpoint may flag them special; they are read, not hidden.
-constexpr absl::string_view kParsedMarks[] = {"<think>", "</think>", "｜DSML｜"};
-
-}  // namespace
 
 RequestState::RequestState(Params params)
     : num_prompt_tokens_(params.num_prompt_tokens),
-      max_new_tokens_(params.max_new_tokens),
       started_at_(params.started_at),
       deadline_(params.deadline),
-      tokenizer_(params.tokenizer),
-      is_thinking_(params.start == ReasoningSplitter::State::kReasoning),
-      stops_(std::move(params.stops)),
-      stop_matcher_(stops_),
-      detokenizer_(*params.tokenizer),
-      splitter_(params.start) {}
+      is_thinking_(params.choice.start == ReasoningSplitter::State::kReasoning),
+      choices_(static_cast<size_t>(params.num_choices), Choice(params.choice)),
+      num_open_(params.num_choices),
+      num_running_(params.num_choices) {}
 
-RequestState::Output RequestState::OnTokens(int64_t first_position, absl::Span<const TokenId> tokens,
-                                            SequenceFinish finish, absl::Duration now) {
+RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl::Duration now) {
   Output output;
-  if (finish != SequenceFinish::kNone) {
-    has_sequence_finished_ = true;
-    release_at_ = std::min(release_at_, now + kReleaseWaitMax);
+  output.delta.choice = tokens.choice;
+  if (!has_choice(tokens.choice)) {
+    FailAnswer(absl::InternalError(
+                   absl::StrCat("worker sent tokens of choice ", tokens.choice, ", there are ", choices_.size())),
+               &output);
+    CancelWork("breach of the token stream", now, &output);
+    return output;
   }
-  if (!is_answer_open_) return output;  // tokens that were under way when the answer ended
-  if (!AcceptPositions(first_position, &tokens, now, &output)) return output;
-  if (!tokens.empty()) {
-    if (generated_.empty()) first_token_at_ = now;
-    last_token_at_ = now;
+  Choice& choice = choices_[tokens.choice];
+  if (tokens.finish != SequenceFinish::kNone) OnSequenceStops(choice, now);
+  has_heard_of_it_ = true;
+  if (!is_answer_open_ || !choice.state.is_open()) return output;  // under way when the choice ended
+
+  const int64_t num_before = choice.state.num_generated();
+  if (absl::Status breach = choice.state.Take(tokens, &output.delta); !breach.ok()) {
+    FailAnswer(std::move(breach), &output);
+    CancelWork("breach of the token stream", now, &output);
+    return output;
   }
-  for (size_t i = 0; i < tokens.size() && is_answer_open_; ++i) {
-    const bool is_stop_token = finish == SequenceFinish::kStopToken && i + 1 == tokens.size();
-    if (is_stop_token) {
-      generated_.push_back(tokens[i]);  // counted, never shown
-    } else {
-      AppendToken(tokens[i], &output);
-    }
+  if (choice.state.num_generated() > num_before) {
+    if (num_generated_ == 0) first_token_at_ = now;
+    choice.last_token_at = now;
+    num_generated_ += choice.state.num_generated() - num_before;
   }
-  if (is_answer_open_ && finish != SequenceFinish::kNone) {
-    FlushText(&output);
-    if (is_answer_open_) {
-      CompleteAnswer(finish == SequenceFinish::kLength ? AnswerFinish::kLength : AnswerFinish::kStop, &output);
-    }
+  if (choice.state.is_open()) return output;
+  is_answer_open_ = --num_open_ > 0;
+  if (!is_answer_open_) {
+    CancelWork("stop string", now, &output);
+  } else if (choice.runs) {
+    output.cancel_reason = "stop string";
+    output.cancel_choice = tokens.choice;
+    OnSequenceStops(choice, now);
   }
-  if (!is_answer_open_) CancelWork("stop string", now, &output);
   return output;
 }
 
-bool RequestState::AcceptPositions(int64_t first_position, absl::Span<const TokenId>* tokens, absl::Duration now,
-                                   Output* output) {
-  const auto breach = [&](std::string what) {
-    FailAnswer(absl::InternalError(std::move(what)), output);
-    CancelWork("breach of the token stream", now, output);
-    return false;
-  };
-  if (first_position > num_generated()) {
-    return breach(absl::StrCat("token stream has a gap: next position is ", num_generated(), ", got ", first_position));
-  }
-  const size_t num_known = std::min<size_t>(static_cast<size_t>(num_generated() - first_position), tokens->size());
-  for (size_t i = 0; i < num_known; ++i) {
-    const size_t position = static_cast<size_t>(first_position) + i;
-    if ((*tokens)[i] != generated_[position]) {
-      return breach(absl::StrCat("token stream contradicts itself: position ", position, " was ", generated_[position],
-                                 ", is now ", (*tokens)[i]));
-    }
-  }
-  tokens->remove_prefix(num_known);
-  if (num_generated() + static_cast<int64_t>(tokens->size()) > max_new_tokens_) {
-    return breach(absl::StrCat("worker sent ", num_generated() + static_cast<int64_t>(tokens->size()),
-                               " tokens, max_new_tokens is ", max_new_tokens_));
-  }
-  return true;
+absl::Duration RequestState::last_token_at(int choice) const {
+  return has_choice(choice) ? choices_[choice].last_token_at : absl::InfiniteDuration();
 }
 
-void RequestState::AppendToken(TokenId token, Output* output) {
-  generated_.push_back(token);
-  if (splitter_.state() == ReasoningSplitter::State::kReasoning) ++num_reasoning_tokens_;
-  if (IsHidden(token)) return;
-  std::string text;
-  detokenizer_.Append(absl::MakeConstSpan(&token, 1), &text);
-  Show(text, output);
-}
-
-bool RequestState::IsHidden(TokenId token) const {
-  if (!tokenizer_->IsSpecial(token)) return false;
-  return std::find(std::begin(kParsedMarks), std::end(kParsedMarks), tokenizer_->TokenBytes(token)) ==
-         std::end(kParsedMarks);
-}
-
-void RequestState::FlushText(Output* output) {
-  std::string text;
-  detokenizer_.Finish(&text);
-  Show(text, output);
-  if (!is_answer_open_) return;
-  text.clear();
-  stop_matcher_.Finish(&text);
-  splitter_.Append(text, &output->delta);
-}
-
-void RequestState::Show(const std::string& text, Output* output) {
-  std::string shown;
-  stop_matcher_.Append(text, &shown);
-  splitter_.Append(shown, &output->delta);
-  if (stop_matcher_.matched().has_value()) CompleteAnswer(AnswerFinish::kStop, output);
-}
-
-void RequestState::CompleteAnswer(AnswerFinish finish, Output* output) {
-  splitter_.Finish(&output->delta);
-  output->finish = finish;
-  is_answer_open_ = false;
+// The last one to stop is followed by Ended.
+void RequestState::OnSequenceStops(Choice& choice, absl::Duration now) {
+  if (!std::exchange(choice.runs, false)) return;
+  if (--num_running_ == 0) release_at_ = std::min(release_at_, now + kReleaseWaitMax);
 }
 
 void RequestState::FailAnswer(absl::Status error, Output* output) {
@@ -129,7 +71,7 @@ void RequestState::FailAnswer(absl::Status error, Output* output) {
 }
 
 void RequestState::CancelWork(std::string reason, absl::Duration now, Output* output) {
-  if (has_sequence_finished_ || is_cancel_sent_ || is_released_) return;
+  if (num_running_ == 0 || is_cancel_sent_ || is_released_) return;
   is_cancel_sent_ = true;
   output->cancel_reason = std::move(reason);
   release_at_ = std::min(release_at_, now + kReleaseWaitMax);
@@ -198,8 +140,10 @@ absl::Duration RequestState::NextWakeup() const {
 Usage RequestState::usage() const {
   Usage usage;
   usage.prompt_tokens = num_prompt_tokens_;
-  usage.completion_tokens = num_generated();
-  if (is_thinking_) usage.reasoning_tokens = num_reasoning_tokens_;
+  usage.completion_tokens = num_generated_;
+  if (!is_thinking_) return usage;
+  usage.reasoning_tokens = 0;
+  for (const Choice& choice : choices_) *usage.reasoning_tokens += choice.state.num_reasoning_tokens();
   return usage;
 }
 

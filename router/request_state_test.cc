@@ -2,6 +2,8 @@
 #include "router/request_state.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,7 +15,7 @@
 namespace tandem::router {
 namespace {
 
-using Finish = RequestState::SequenceFinish;
+using Finish = SequenceFinish;
 constexpr absl::Duration kNow = absl::Seconds(10);
 constexpr char kEndThink[] = "</think>";
 
@@ -28,17 +30,24 @@ class Script {
   void Tokens(const std::vector<TokenId>& tokens, Finish finish = Finish::kNone) {
     const int64_t position = next_position_;
     next_position_ += static_cast<int64_t>(tokens.size());
-    Take(state_.OnTokens(position, tokens, finish, kNow));
+    Again(position, tokens, finish);
+  }
+  void Again(int64_t position, const std::vector<TokenId>& tokens, Finish finish = Finish::kNone) {
+    GeneratedTokens message;
+    message.first_position = position;
+    message.tokens = tokens;
+    message.finish = finish;
+    Take(state_.OnTokens(message, kNow));
   }
   void Text(absl::string_view text, Finish finish = Finish::kNone) { Tokens(ByteTokenizer::Bytes(text), finish); }
   void Take(const RequestState::Output& output) {
-    content += output.delta.content;
-    reasoning += output.delta.reasoning;
-    if (output.finish.has_value()) ++num_finishes, finish = *output.finish;
+    content += output.delta.text.content;
+    reasoning += output.delta.text.reasoning;
+    if (output.delta.end.has_value()) ++num_finishes, finish = output.delta.end->finish;
     if (!output.error.ok()) ++num_errors, error = output.error;
     if (!output.cancel_reason.empty()) cancels.push_back(output.cancel_reason);
     if (output.is_released) ++num_releases;
-    if (!output.delta.content.empty() || !output.delta.reasoning.empty()) ++num_deltas;
+    if (output.delta.has_text()) ++num_deltas;
   }
   RequestState& state() { return state_; }
 
@@ -57,11 +66,11 @@ class Script {
                                          absl::Duration deadline) {
     static const ByteTokenizer* tokenizer = new ByteTokenizer;
     RequestState::Params params;
-    params.tokenizer = tokenizer;
-    params.stops = StopSet::Build(std::move(stops)).value();
-    params.start = is_thinking ? ReasoningSplitter::State::kReasoning : ReasoningSplitter::State::kContent;
+    params.choice.tokenizer = tokenizer;
+    params.choice.stops = std::make_shared<const StopSet>(StopSet::Build(std::move(stops)).value());
+    params.choice.start = is_thinking ? ReasoningSplitter::State::kReasoning : ReasoningSplitter::State::kContent;
+    params.choice.max_new_tokens = max_new_tokens;
     params.num_prompt_tokens = 7;
-    params.max_new_tokens = max_new_tokens;
     params.started_at = kNow;
     params.deadline = deadline;
     return params;
@@ -232,9 +241,9 @@ TEST(RequestStateTest, AnyCutOfTheTokensGivesTheSameAnswer) {
 TEST(RequestStateTest, EqualDuplicatesAreDropped) {
   Script script;
   script.Text("abc");
-  script.Take(script.state().OnTokens(1, ByteTokenizer::Bytes("bcd"), Finish::kNone, kNow));
+  script.Again(1, ByteTokenizer::Bytes("bcd"));
   EXPECT_EQ(script.content, "abcd");
-  script.Take(script.state().OnTokens(0, ByteTokenizer::Bytes("ab"), Finish::kNone, kNow));
+  script.Again(0, ByteTokenizer::Bytes("ab"));
   EXPECT_EQ(script.content, "abcd");
   EXPECT_EQ(script.num_errors, 0);
 }
@@ -248,12 +257,12 @@ TEST(RequestStateTest, UnequalDuplicatesGapsAndTooManyTokensEndTheRequest) {
   };
   Script contradiction;
   contradiction.Text("abc");
-  contradiction.Take(contradiction.state().OnTokens(1, ByteTokenizer::Bytes("x"), Finish::kNone, kNow));
+  contradiction.Again(1, ByteTokenizer::Bytes("x"));
   expect_breach(contradiction, "position 1 was 98, is now 120");
 
   Script gap;
   gap.Text("abc");
-  gap.Take(gap.state().OnTokens(4, ByteTokenizer::Bytes("e"), Finish::kNone, kNow));
+  gap.Again(4, ByteTokenizer::Bytes("e"));
   expect_breach(gap, "next position is 3, got 4");
 
   Script too_many({}, false, 2);
@@ -394,6 +403,134 @@ TEST(RequestStateTest, EveryOrderOfEventsEndsOnce) {
     ASSERT_LE(script.num_finishes + script.num_errors, 1);
     ASSERT_TRUE(client_left || script.num_finishes + script.num_errors == 1);
   }
+}
+
+// A request of several choices, and what each has said so far.
+class Choices {
+ public:
+  explicit Choices(int num_choices, std::vector<std::string> stops = {}) : state_(MakeParams(num_choices, stops)) {}
+
+  void Text(int choice, absl::string_view text, Finish finish = Finish::kNone) {
+    GeneratedTokens message;
+    message.choice = choice;
+    message.tokens = ByteTokenizer::Bytes(text);
+    message.first_position = next_position_[choice];
+    message.finish = finish;
+    next_position_[choice] += static_cast<int64_t>(text.size());
+    Take(state_.OnTokens(message, kNow));
+  }
+  void Take(const RequestState::Output& output) {
+    content[output.delta.choice] += output.delta.text.content;
+    if (output.delta.end.has_value()) ++num_ends[output.delta.choice];
+    if (!output.error.ok()) ++num_errors, error = output.error;
+    if (output.is_released) ++num_releases;
+    if (output.cancel_reason.empty()) return;
+    output.cancel_choice.has_value() ? cancelled_choices.push_back(*output.cancel_choice) : void(++num_cancels);
+  }
+  RequestState& state() { return state_; }
+
+  std::map<int, std::string> content;
+  std::map<int, int> num_ends;
+  std::vector<int> cancelled_choices;
+  absl::Status error;
+  int num_cancels = 0;  // of the whole request
+  int num_errors = 0;
+  int num_releases = 0;
+
+ private:
+  static RequestState::Params MakeParams(int num_choices, std::vector<std::string> stops) {
+    static const ByteTokenizer* tokenizer = new ByteTokenizer;
+    RequestState::Params params;
+    params.choice.tokenizer = tokenizer;
+    params.choice.stops = std::make_shared<const StopSet>(StopSet::Build(std::move(stops)).value());
+    params.choice.max_new_tokens = 100;
+    params.num_choices = num_choices;
+    params.num_prompt_tokens = 7;
+    params.started_at = kNow;
+    return params;
+  }
+  RequestState state_;
+  std::map<int, int64_t> next_position_;
+};
+
+TEST(RequestStateTest, ChoicesAreKeptApartAndThePromptIsCountedOnce) {
+  Choices choices(3);
+  choices.Text(0, "a\xc3");
+  choices.Text(2, "x");
+  choices.Text(0, "\xa9");
+  choices.Text(1, "m", Finish::kLength);
+  EXPECT_TRUE(choices.state().is_answer_open());
+  choices.Text(2, "y", Finish::kLength);
+  choices.Text(0, "b", Finish::kLength);
+  EXPECT_EQ(choices.content, (std::map<int, std::string>{{0, "a\u00e9b"}, {1, "m"}, {2, "xy"}}));
+  EXPECT_EQ(choices.num_ends, (std::map<int, int>{{0, 1}, {1, 1}, {2, 1}}));
+  EXPECT_FALSE(choices.state().is_answer_open());
+  EXPECT_EQ(choices.state().usage().prompt_tokens, 7);
+  EXPECT_EQ(choices.state().usage().completion_tokens, 7);
+  EXPECT_EQ(choices.num_cancels, 0);
+  choices.Take(choices.state().OnEnded(absl::OkStatus(), false));
+  EXPECT_EQ(choices.num_releases, 1);
+  EXPECT_EQ(choices.num_errors, 0);
+}
+
+TEST(RequestStateTest, StopStringOfOneChoiceCancelsThatChoiceAlone) {
+  Choices choices(2, {"END"});
+  choices.Text(0, "oneEND");
+  EXPECT_EQ(choices.cancelled_choices, std::vector<int>{0});
+  EXPECT_EQ(choices.num_cancels, 0);
+  choices.Text(0, "under way");
+  choices.Text(1, "two");
+  EXPECT_EQ(choices.content, (std::map<int, std::string>{{0, "one"}, {1, "two"}}));
+  EXPECT_EQ(choices.state().usage().completion_tokens, 9);
+  EXPECT_EQ(choices.state().NextWakeup(), absl::InfiniteDuration()) << "the other choice goes on as long as it likes";
+  choices.Text(1, "END");
+  EXPECT_EQ(choices.num_cancels, 1) << "the last one takes the request with it";
+  EXPECT_EQ(choices.cancelled_choices, std::vector<int>{0});
+  choices.Take(choices.state().OnEnded(absl::OkStatus(), true));
+  EXPECT_EQ(choices.num_errors, 0);
+  EXPECT_EQ(choices.num_releases, 1);
+}
+
+TEST(RequestStateTest, ChoiceThatStoppedByItselfAfterOneThatWasCancelledNeedsNoCancel) {
+  Choices choices(2, {"END"});
+  choices.Text(0, "END");
+  choices.Text(1, "two", Finish::kLength);
+  EXPECT_FALSE(choices.state().is_answer_open());
+  EXPECT_EQ(choices.num_cancels, 0) << "nothing runs any more";
+  EXPECT_EQ(choices.state().NextWakeup(), kNow + RequestState::kReleaseWaitMax);
+  choices.Take(choices.state().OnEnded(absl::OkStatus(), false));
+  EXPECT_EQ(choices.num_releases, 1);
+}
+
+TEST(RequestStateTest, StopStringInAChoicesLastMessageCancelsNothing) {
+  Choices choices(2, {"END"});
+  choices.Text(0, "END", Finish::kLength);
+  EXPECT_TRUE(choices.cancelled_choices.empty());
+  choices.Text(1, "END", Finish::kLength);
+  EXPECT_EQ(choices.num_cancels, 0);
+  EXPECT_FALSE(choices.state().is_answer_open());
+}
+
+TEST(RequestStateTest, RequestThatEndsBeforeAllItsChoicesIsAFailure) {
+  Choices choices(2);
+  choices.Text(0, "a", Finish::kLength);
+  choices.Take(choices.state().OnEnded(absl::OkStatus(), false));
+  EXPECT_EQ(choices.error.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(choices.num_releases, 1);
+}
+
+TEST(RequestStateTest, ChoiceThatDoesNotExistIsABreach) {
+  Choices choices(2);
+  choices.Text(2, "a");
+  EXPECT_EQ(choices.error.message(), "worker sent tokens of choice 2, there are 2");
+  EXPECT_EQ(choices.num_cancels, 1);
+}
+
+TEST(RequestStateTest, RequestWithAnyTokenDoesNotStartAgain) {
+  Choices choices(2);
+  EXPECT_TRUE(choices.state().may_start_again());
+  choices.Text(1, "a");
+  EXPECT_FALSE(choices.state().may_start_again());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ namespace tandem::router {
 namespace {
 
 constexpr char kChatPath[] = "/v1/chat/completions";
+constexpr char kCompletionsPath[] = "/v1/completions";
 constexpr char kModelsPath[] = "/v1/models";
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -39,10 +40,11 @@ Routes::Routes(const Parts& parts, std::string instance, ModelCard model_card)
 
 void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
-  if (request.path == kChatPath) {
+  if (request.path == kChatPath || request.path == kCompletionsPath) {
     if (request.method != "POST") return exchange->Respond(MethodNotAllowed(request, "POST"));
     if (is_draining_) return exchange->Respond(ErrorResponse(absl::UnavailableError("router is draining")));
-    return parts_.pipeline->ServeChat(std::move(exchange));
+    if (request.path == kChatPath) return parts_.pipeline->ServeChat(std::move(exchange));
+    return parts_.pipeline->ServeCompletion(std::move(exchange));
   }
   const bool is_models = request.path == kModelsPath || absl::StartsWith(request.path, absl::StrCat(kModelsPath, "/"));
   const bool is_known = is_models || request.path == "/health" || request.path == "/readyz" ||

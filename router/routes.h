@@ -1,6 +1,6 @@
 // Which path and method is answered by whom.
 //
-//   POST /v1/chat/completions   request_pipeline.h; 503 while the router drains
+//   POST /v1/chat/completions, /v1/completions   request_pipeline.h; 503 while the router drains
 //   GET  /v1/models[/{id}]      from the router's own knowledge
 //   GET  /health                200 while the process lives
 //   GET  /readyz                200 while every shard has a usable pair and the router is not draining, else 503 with

@@ -20,6 +20,7 @@
 #include "router/cluster.h"
 #include "router/grpc_worker_channel.h"
 #include "router/pair_picker.h"
+#include "router/request_state.h"
 #include "router/routes.h"
 
 namespace tandem::router {
@@ -57,7 +58,7 @@ Cluster::Options ClusterOptions(const Shard::Options& options) {
   return cluster;
 }
 
-ModelCard CardOf(const ChatContext& context) {
+ModelCard CardOf(const ModelContext& context) {
   return {context.served_model_name, absl::ToUnixSeconds(base::RealClock().WallTime()), context.context_length};
 }
 

@@ -12,10 +12,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "router/chat_preparation.h"
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
 #include "router/metrics.h"
+#include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
 
@@ -35,7 +35,7 @@ class Shard final {
     PipelineSettings pipeline;
   };
   struct Shared {  // outlives the shards
-    const ChatContext* context = nullptr;
+    const ModelContext* context = nullptr;
     RouterMetrics* metrics = nullptr;
     Readiness* readiness = nullptr;
     boost::asio::thread_pool* thread_pool = nullptr;

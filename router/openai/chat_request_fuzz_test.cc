@@ -23,7 +23,8 @@ const std::vector<std::string>& Corpus() {
       R"([{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
       R"({"role":"tool","tool_call_id":"c","content":"r"}],"temperature":0.5,"top_p":1,"top_k":-1,"seed":-7})",
       R"({"max_tokens":1,"model":"m","chat_template_kwargs":{"thinking":true},"reasoning_effort":"high",)"
-      R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{}})",
+      R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{"5":-100,"6":1.5},)"
+      R"("n":2,"logprobs":true,"top_logprobs":3,"min_p":0.1,"presence_penalty":-1,"min_tokens":1})",
   };
   return *corpus;
 }
@@ -81,7 +82,7 @@ TEST(ChatRequestFuzzTest, EveryBodyIsARequestOrAWellFormedRefusal) {
     if (request.ok()) {
       ++num_requests;
       ASSERT_FALSE(request->messages.empty()) << body;
-      ASSERT_GE(request->max_new_tokens.value_or(1), 1) << body;
+      ASSERT_GE(request->generation.max_new_tokens.value_or(1), 1) << body;
       continue;
     }
     ++num_refusals;

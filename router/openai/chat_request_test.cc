@@ -2,6 +2,7 @@
 #include "router/openai/chat_request.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "boost/json.hpp"
@@ -24,38 +25,57 @@ ChatRequest Parsed(const std::string& body) {
 
 TEST(ChatRequestTest, SmallestRequestLeavesEverythingToTheDefaults) {
   const ChatRequest request = Parsed(Body(""));
-  EXPECT_EQ(request.model, "m");
+  EXPECT_EQ(request.generation.model, "m");
   ASSERT_EQ(request.messages.size(), 1u);
   EXPECT_EQ(request.messages[0].role, ChatRole::kUser);
   EXPECT_EQ(request.messages[0].content, "hi");
-  EXPECT_FALSE(request.temperature.has_value());
-  EXPECT_FALSE(request.top_p.has_value());
-  EXPECT_FALSE(request.top_k.has_value());
-  EXPECT_FALSE(request.seed.has_value());
-  EXPECT_FALSE(request.max_new_tokens.has_value());
-  EXPECT_TRUE(request.stop.empty());
-  EXPECT_FALSE(request.is_stream);
-  EXPECT_FALSE(request.includes_usage);
+  EXPECT_FALSE(request.generation.temperature.has_value());
+  EXPECT_FALSE(request.generation.top_p.has_value());
+  EXPECT_FALSE(request.generation.top_k.has_value());
+  EXPECT_FALSE(request.generation.seed.has_value());
+  EXPECT_FALSE(request.generation.max_new_tokens.has_value());
+  EXPECT_TRUE(request.generation.stop.empty());
+  EXPECT_FALSE(request.generation.is_stream);
+  EXPECT_FALSE(request.generation.includes_usage);
   EXPECT_FALSE(request.is_thinking);
-  EXPECT_FALSE(request.ignores_eos);
+  EXPECT_FALSE(request.generation.ignores_eos);
+  EXPECT_EQ(request.generation.num_choices, 1);
+  EXPECT_EQ(request.generation.min_p, 0);
+  EXPECT_EQ(request.generation.repetition_penalty, 1);
+  EXPECT_EQ(request.generation.frequency_penalty, 0);
+  EXPECT_EQ(request.generation.presence_penalty, 0);
+  EXPECT_EQ(request.generation.min_new_tokens, 0);
+  EXPECT_TRUE(request.generation.logit_bias.empty());
+  EXPECT_FALSE(request.generation.wants_logprobs);
 }
 
 TEST(ChatRequestTest, ReadsEverySupportedField) {
   const ChatRequest request = Parsed(Body(
       R"("temperature":0.5,"top_p":1,"top_k":40,"seed":7,"max_tokens":12,"stop":["a","b"],"stop_token_ids":[3,4],
-         "ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},
+         "ignore_eos":true,"stream":true,"stream_options":{"include_usage":true},"n":3,"min_p":0.1,
+         "repetition_penalty":1.1,"frequency_penalty":-2,"presence_penalty":0.5,"min_tokens":4,
+         "logit_bias":{"7":-100,"0":2.5},"logprobs":true,"top_logprobs":20,
          "chat_template_kwargs":{"thinking":true})"));
-  EXPECT_EQ(request.temperature, 0.5);
-  EXPECT_EQ(request.top_p, 1.0);
-  EXPECT_EQ(request.top_k, 40);
-  EXPECT_EQ(request.seed, 7u);
-  EXPECT_EQ(request.max_new_tokens, 12);
-  EXPECT_EQ(request.stop, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(request.stop_token_ids, (std::vector<uint32_t>{3, 4}));
-  EXPECT_TRUE(request.ignores_eos);
-  EXPECT_TRUE(request.is_stream);
-  EXPECT_TRUE(request.includes_usage);
+  EXPECT_EQ(request.generation.temperature, 0.5);
+  EXPECT_EQ(request.generation.top_p, 1.0);
+  EXPECT_EQ(request.generation.top_k, 40);
+  EXPECT_EQ(request.generation.seed, 7u);
+  EXPECT_EQ(request.generation.max_new_tokens, 12);
+  EXPECT_EQ(request.generation.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(request.generation.stop_token_ids, (std::vector<uint32_t>{3, 4}));
+  EXPECT_TRUE(request.generation.ignores_eos);
+  EXPECT_TRUE(request.generation.is_stream);
+  EXPECT_TRUE(request.generation.includes_usage);
   EXPECT_TRUE(request.is_thinking);
+  EXPECT_EQ(request.generation.num_choices, 3);
+  EXPECT_EQ(request.generation.min_p, 0.1);
+  EXPECT_EQ(request.generation.repetition_penalty, 1.1);
+  EXPECT_EQ(request.generation.frequency_penalty, -2);
+  EXPECT_EQ(request.generation.presence_penalty, 0.5);
+  EXPECT_EQ(request.generation.min_new_tokens, 4);
+  EXPECT_EQ(request.generation.logit_bias, (std::vector<std::pair<uint32_t, float>>{{7, -100.0f}, {0, 2.5f}}));
+  EXPECT_TRUE(request.generation.wants_logprobs);
+  EXPECT_EQ(request.generation.num_top_logprobs, 20);
 }
 
 TEST(ChatRequestTest, NullCountsAsAbsent) {
@@ -63,9 +83,9 @@ TEST(ChatRequestTest, NullCountsAsAbsent) {
       R"("temperature":null,"top_p":null,"top_k":null,"seed":null,"max_tokens":null,"max_completion_tokens":null,
          "stop":null,"stream":null,"stream_options":null,"tools":null,"logprobs":null,"n":null,
          "chat_template_kwargs":null,"reasoning_effort":null,"response_format":null,"logit_bias":null)"));
-  EXPECT_FALSE(request.temperature.has_value());
-  EXPECT_FALSE(request.max_new_tokens.has_value());
-  EXPECT_TRUE(request.stop.empty());
+  EXPECT_FALSE(request.generation.temperature.has_value());
+  EXPECT_FALSE(request.generation.max_new_tokens.has_value());
+  EXPECT_TRUE(request.generation.stop.empty());
 }
 
 TEST(ChatRequestTest, UnknownFieldsAndThoseWithoutEffectAreTolerated) {
@@ -79,26 +99,26 @@ TEST(ChatRequestTest, ToolsThatMayNotBeUsedAreTolerated) {
   Parsed(Body(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"));
 }
 
-TEST(ChatRequestTest, StopMayBeOneString) { EXPECT_EQ(Parsed(Body(R"("stop":"END")")).stop.at(0), "END"); }
+TEST(ChatRequestTest, StopMayBeOneString) { EXPECT_EQ(Parsed(Body(R"("stop":"END")")).generation.stop.at(0), "END"); }
 
 TEST(ChatRequestTest, NewNameOfMaxTokensMeansTheSame) {
-  EXPECT_EQ(Parsed(Body(R"("max_completion_tokens":5)")).max_new_tokens, 5);
-  EXPECT_EQ(Parsed(Body(R"("max_completion_tokens":5,"max_tokens":5)")).max_new_tokens, 5);
+  EXPECT_EQ(Parsed(Body(R"("max_completion_tokens":5)")).generation.max_new_tokens, 5);
+  EXPECT_EQ(Parsed(Body(R"("max_completion_tokens":5,"max_tokens":5)")).generation.max_new_tokens, 5);
 }
 
 TEST(ChatRequestTest, TemperatureThatOverflowsLogitsIsArgmax) {
-  EXPECT_EQ(Parsed(Body(R"("temperature":1e-9)")).temperature, 0.0);
+  EXPECT_EQ(Parsed(Body(R"("temperature":1e-9)")).generation.temperature, 0.0);
 }
 
 TEST(ChatRequestTest, TopKOfMinusOneAndZeroAreOff) {
-  EXPECT_EQ(Parsed(Body(R"("top_k":-1)")).top_k, 0);
-  EXPECT_EQ(Parsed(Body(R"("top_k":0)")).top_k, 0);
+  EXPECT_EQ(Parsed(Body(R"("top_k":-1)")).generation.top_k, 0);
+  EXPECT_EQ(Parsed(Body(R"("top_k":0)")).generation.top_k, 0);
 }
 
 TEST(ChatRequestTest, SeedKeepsAllItsBits) {
-  EXPECT_EQ(Parsed(Body(R"("seed":18446744073709551615)")).seed, 18446744073709551615u);
-  EXPECT_EQ(Parsed(Body(R"("seed":-1)")).seed, 18446744073709551615u);
-  EXPECT_EQ(Parsed(Body(R"("seed":0)")).seed, 0u);
+  EXPECT_EQ(Parsed(Body(R"("seed":18446744073709551615)")).generation.seed, 18446744073709551615u);
+  EXPECT_EQ(Parsed(Body(R"("seed":-1)")).generation.seed, 18446744073709551615u);
+  EXPECT_EQ(Parsed(Body(R"("seed":0)")).generation.seed, 0u);
 }
 
 TEST(ChatRequestTest, EverySpellingOfTheThinkingSwitch) {
@@ -222,14 +242,33 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("chat_template_kwargs":{"thinking":true,"enable_thinking":false})"), "chat_template_kwargs",
        "contradict"},
       {Body(R"("reasoning_effort":"enormous")"), "reasoning_effort", "got \"enormous\""},
-      {Body(R"("n":2)"), "n", "only 1 may be sent"},
-      {Body(R"("logprobs":true)"), "logprobs", "not supported"},
+      {Body(R"("n":0)"), "n", "at least 1, got 0"},
+      {Body(R"("n":1.5)"), "n", "must be an integer"},
+      {Body(R"("n":100000)"), "n", "at most 1024"},
+      {Body(R"("best_of":2)"), "best_of", "only 1 may be sent"},
+      {Body(R"("logprobs":3)"), "logprobs", "must be a boolean, got an integer"},
+      {Body(R"("top_logprobs":3)"), "top_logprobs", "only where logprobs is true"},
+      {Body(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs", "at most 20"},
+      {Body(R"("logprobs":true,"top_logprobs":-1)"), "top_logprobs", "at least 0"},
+      {Body(R"("min_p":1.1)"), "min_p", "at most 1"},
+      {Body(R"("repetition_penalty":0)"), "repetition_penalty", "above 0"},
+      {Body(R"("repetition_penalty":1e-300)"), "repetition_penalty", "above 0"},
+      {Body(R"("repetition_penalty":2.1)"), "repetition_penalty", "at most 2"},
+      {Body(R"("frequency_penalty":-2.1)"), "frequency_penalty", "at least -2"},
+      {Body(R"("presence_penalty":"x")"), "presence_penalty", "must be a number"},
+      {Body(R"("min_tokens":-1)"), "min_tokens", "at least 0"},
+      {Body(R"("min_tokens":6,"max_tokens":5)"), "min_tokens", "is 6, above max_tokens, 5"},
+      {Body(R"("logit_bias":[1])"), "logit_bias", "must be an object"},
+      {Body(R"("logit_bias":{"x":1})"), "logit_bias", "keys must be token ids, got \"x\""},
+      {Body(R"("logit_bias":{"-1":1})"), "logit_bias", "keys must be token ids"},
+      {Body(R"("logit_bias":{"05":1})"), "logit_bias", "keys must be token ids"},
+      {Body(R"("logit_bias":{"99999999999":1})"), "logit_bias", "keys must be token ids"},
+      {Body(R"("logit_bias":{"5":true})"), "logit_bias[5]", "must be a number, got a boolean"},
+      {Body(R"("logit_bias":{"5":100.5})"), "logit_bias[5]", "from -100 to 100"},
+      {Body(R"("logit_bias":{"5":-1e999})"), "logit_bias[5]", "from -100 to 100"},
       {Body(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "tools", "not supported"},
       {Body(R"("tool_choice":"required")"), "tool_choice", "not supported"},
-      {Body(R"("frequency_penalty":0.5)"), "frequency_penalty", "not supported"},
-      {Body(R"("logit_bias":{"5":-100})"), "logit_bias", "not supported"},
       {Body(R"("response_format":{"type":"json_object"})"), "response_format", "not supported"},
-      {Body(R"("min_tokens":3)"), "min_tokens", "not supported"},
   };
   for (const Refusal& refusal : kRefusals) {
     const absl::StatusOr<ChatRequest> request = ParseChatRequest(refusal.body);
@@ -244,6 +283,16 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       EXPECT_EQ(std::string(error.at("param").as_string()), refusal.param) << refusal.body;
     }
   }
+}
+
+TEST(ChatRequestTest, LogitBiasIsBounded) {
+  const auto biases = [](size_t count) {
+    std::string members;
+    for (size_t i = 0; i < count; ++i) members += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":1";
+    return Body("\"logit_bias\":{" + members + "}");
+  };
+  EXPECT_EQ(Parsed(biases(kLogitBiasMax)).generation.logit_bias.size(), kLogitBiasMax);
+  EXPECT_FALSE(ParseChatRequest(biases(kLogitBiasMax + 1)).ok());
 }
 
 TEST(ChatRequestTest, NestingIsBounded) {

@@ -2,91 +2,91 @@
 
 #include "absl/strings/str_cat.h"
 #include "router/openai/json_text.h"
+#include "router/openai/logprobs_text.h"
 
 namespace tandem::router {
-namespace {
 
-constexpr char kFrameEnd[] = "\n\n";
-
-// {"id":...,"object":...,"created":...,"model":...
-void AppendIdentity(std::string& out, const ChatIdentity& identity, const char* object) {
-  out += "{\"id\":";
-  AppendJsonString(out, identity.id);
-  absl::StrAppend(&out, ",\"object\":\"", object, "\",\"created\":", identity.created, ",\"model\":");
-  AppendJsonString(out, identity.model);
+ChatFormat::ChatFormat(const AnswerIdentity& identity, const Options& options, const Tokenizer* tokenizer)
+    : identity_(identity), options_(options), tokenizer_(tokenizer) {
+  head_ = "data: ";
+  AppendIdentity(head_, identity, "chat.completion.chunk");
+  head_ += ",\"choices\":[";
+  end_ = options.has_usage_field ? "],\"usage\":null}\n\n" : "]}\n\n";
 }
 
-void AppendUsageObject(std::string& out, const Usage& usage) {
-  absl::StrAppend(&out, "{\"prompt_tokens\":", usage.prompt_tokens, ",\"completion_tokens\":", usage.completion_tokens,
-                  ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens);
-  if (usage.reasoning_tokens.has_value()) {
-    absl::StrAppend(&out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *usage.reasoning_tokens, "}");
+void ChatFormat::AppendLogprobs(std::string& out, absl::Span<const TokenLogprob> logprobs) const {
+  if (!options_.has_logprobs || logprobs.empty()) {
+    out += "null";
+  } else {
+    AppendChatLogprobs(out, logprobs, *tokenizer_);
   }
-  out += '}';
 }
 
-}  // namespace
+void ChatFormat::AppendOpening(std::string& out, int index) const {
+  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+                  ",\"logprobs\":null,\"finish_reason\":null}", end_);
+}
 
-std::string ChatCompletionBody(const ChatIdentity& identity, const ChatAnswer& answer) {
+void ChatFormat::AppendText(std::string& out, int index, absl::string_view delta, absl::string_view text,
+                            absl::Span<const TokenLogprob> logprobs) const {
+  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{", delta, ":\"");
+  AppendJsonEscaped(out, text);
+  out += "\"},\"logprobs\":";
+  AppendLogprobs(out, logprobs);
+  absl::StrAppend(&out, ",\"finish_reason\":null}", end_);
+}
+
+void ChatFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const {
+  absl::Span<const TokenLogprob> logprobs = delta.logprobs;  // until an event has taken them
+  if (!delta.text.reasoning.empty()) {
+    AppendText(out, index, "\"reasoning_content\"", delta.text.reasoning, logprobs);
+    logprobs = {};
+  }
+  if (!delta.text.content.empty()) {
+    AppendText(out, index, "\"content\"", delta.text.content, logprobs);
+    logprobs = {};
+  }
+  if (!delta.end.has_value()) return;
+  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{},\"logprobs\":");
+  AppendLogprobs(out, logprobs);
+  out += ',';
+  AppendEndMembers(out, *delta.end);
+  absl::StrAppend(&out, "}", end_);
+}
+
+void ChatFormat::AppendUsage(std::string& out, const Usage& usage) const {
+  absl::StrAppend(&out, head_, "],\"usage\":");
+  AppendUsageObject(out, usage);
+  out += "}\n\n";
+}
+
+std::string ChatFormat::WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const {
   std::string out;
-  AppendIdentity(out, identity, "chat.completion");
-  out += ",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":";
-  AppendJsonString(out, answer.content);
-  if (answer.reasoning_content.has_value()) {
-    out += ",\"reasoning_content\":";
-    AppendJsonString(out, *answer.reasoning_content);
+  AppendIdentity(out, identity_, "chat.completion");
+  out += ",\"choices\":[";
+  for (size_t index = 0; index < choices.size(); ++index) {
+    const WholeChoice& choice = choices[index];
+    absl::StrAppend(&out, index == 0 ? "" : ",", "{\"index\":", index,
+                    ",\"message\":{\"role\":\"assistant\",\"content\":");
+    AppendJsonString(out, choice.text.content);
+    if (options_.is_thinking) {
+      out += ",\"reasoning_content\":";
+      AppendJsonString(out, choice.text.reasoning);
+    }
+    out += "},\"logprobs\":";
+    if (options_.has_logprobs) {
+      AppendChatLogprobs(out, choice.logprobs, *tokenizer_);
+    } else {
+      out += "null";
+    }
+    out += ',';
+    AppendEndMembers(out, choice.end);
+    out += '}';
   }
-  absl::StrAppend(&out, "},\"logprobs\":null,\"finish_reason\":\"", AnswerFinishName(answer.finish), "\"}],\"usage\":");
-  AppendUsageObject(out, answer.usage);
+  out += "],\"usage\":";
+  AppendUsageObject(out, usage);
   out += '}';
   return out;
 }
-
-ChatStreamFrames::ChatStreamFrames(const ChatIdentity& identity, bool has_usage_field) {
-  head_ = "data: ";
-  AppendIdentity(head_, identity, "chat.completion.chunk");
-  head_ += ",\"choices\":";
-  content_prefix_ = absl::StrCat(head_, "[{\"index\":0,\"delta\":{\"content\":\"");
-  reasoning_prefix_ = absl::StrCat(head_, "[{\"index\":0,\"delta\":{\"reasoning_content\":\"");
-  end_ = has_usage_field ? ",\"usage\":null}\n\n" : "}\n\n";
-  delta_suffix_ = absl::StrCat("\"},\"logprobs\":null,\"finish_reason\":null}]", end_);
-}
-
-void ChatStreamFrames::AppendRole(std::string& out) const {
-  absl::StrAppend(&out, head_, "[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"", delta_suffix_);
-}
-
-void ChatStreamFrames::AppendContent(std::string& out, absl::string_view delta) const {
-  out += content_prefix_;
-  AppendJsonEscaped(out, delta);
-  out += delta_suffix_;
-}
-
-void ChatStreamFrames::AppendReasoning(std::string& out, absl::string_view delta) const {
-  out += reasoning_prefix_;
-  AppendJsonEscaped(out, delta);
-  out += delta_suffix_;
-}
-
-void ChatStreamFrames::AppendFinish(std::string& out, AnswerFinish finish) const {
-  absl::StrAppend(&out, head_, "[{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"",
-                  AnswerFinishName(finish), "\"}]", end_);
-}
-
-void ChatStreamFrames::AppendUsage(std::string& out, const Usage& usage) const {
-  absl::StrAppend(&out, head_, "[],\"usage\":");
-  AppendUsageObject(out, usage);
-  absl::StrAppend(&out, "}", kFrameEnd);
-}
-
-void ChatStreamFrames::AppendError(std::string& out, absl::string_view error_body) {
-  out += "data: ";
-  out.append(error_body.data(), error_body.size());
-  out += kFrameEnd;
-}
-
-void ChatStreamFrames::AppendDone(std::string& out) { absl::StrAppend(&out, "data: [DONE]", kFrameEnd); }
-
-void ChatStreamFrames::AppendKeepalive(std::string& out) { absl::StrAppend(&out, ": keep-alive", kFrameEnd); }
 
 }  // namespace tandem::router

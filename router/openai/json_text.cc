@@ -1,5 +1,7 @@
 #include "router/openai/json_text.h"
 
+#include <charconv>
+
 namespace tandem::router {
 namespace {
 
@@ -61,6 +63,12 @@ std::string JsonString(absl::string_view text) {
   std::string out;
   AppendJsonString(out, text);
   return out;
+}
+
+void AppendJsonNumber(std::string& out, float number) {
+  char digits[32];
+  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), number);
+  out.append(digits, static_cast<size_t>(end.ptr - digits));
 }
 
 }  // namespace tandem::router

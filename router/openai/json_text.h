@@ -15,5 +15,7 @@ void AppendJsonEscaped(std::string& out, absl::string_view text);
 // The same with the quotes.
 void AppendJsonString(std::string& out, absl::string_view text);
 std::string JsonString(absl::string_view text);
+// The shortest digits that read back as the same float. Finite numbers only: JSON has no others.
+void AppendJsonNumber(std::string& out, float number);
 
 }  // namespace tandem::router

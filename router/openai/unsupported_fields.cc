@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "router/openai/api_error.h"
 #include "router/openai/json_fields.h"
 
@@ -18,7 +19,7 @@ bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool
 bool IsZero(const json::value& value) { return value.is_number() && value.to_number<double>() == 0; }
 bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
 bool IsEmptyArray(const json::value& value) { return value.is_array() && value.get_array().empty(); }
-bool IsEmptyObject(const json::value& value) { return value.is_object() && value.get_object().empty(); }
+bool IsEmptyString(const json::value& value) { return value == ""; }
 bool IsNoToolChoice(const json::value& value) { return value == "none" || value == "auto"; }
 bool IsTextOnly(const json::value& value) {
   return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
@@ -35,27 +36,10 @@ struct UnsupportedField {
   const char* supported;  // what may be sent
 };
 
-constexpr UnsupportedField kUnsupportedFields[] = {
-    {"n", IsOne, "1"},
-    {"best_of", IsOne, "1"},
-    {"logprobs", IsFalse, "false"},
-    {"top_logprobs", IsZero, "0"},
+// Of every endpoint.
+constexpr UnsupportedField kCommonFields[] = {
     {"prompt_logprobs", IsZero, "0"},
-    {"frequency_penalty", IsZero, "0"},
-    {"presence_penalty", IsZero, "0"},
-    {"repetition_penalty", IsOne, "1"},
-    {"min_p", IsZero, "0"},
-    {"min_tokens", IsZero, "0"},
-    {"logit_bias", IsEmptyObject, "{}"},
-    {"tools", IsEmptyArray, "[]"},
-    {"functions", IsEmptyArray, "[]"},
-    {"tool_choice", IsNoToolChoice, "\"none\" or \"auto\""},
-    {"function_call", IsNoToolChoice, "\"none\" or \"auto\""},
     {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
-    {"modalities", IsTextOnly, "[\"text\"]"},
-    {"audio", Never, "null"},
-    {"prediction", Never, "null"},
-    {"web_search_options", Never, "null"},
     {"regex", Never, "null"},
     {"ebnf", Never, "null"},
     {"json_schema", Never, "null"},
@@ -66,34 +50,63 @@ constexpr UnsupportedField kUnsupportedFields[] = {
     {"guided_choice", Never, "null"},
     {"stop_regex", Never, "null"},
     {"custom_logit_processor", Never, "null"},
-    {"input_ids", Never, "null"},
     {"lora_path", Never, "null"},
     {"session_params", Never, "null"},
-    {"continue_final_message", IsFalse, "false"},
-    {"add_generation_prompt", IsTrue, "true"},
-    {"echo", IsFalse, "false"},
     {"no_stop_trim", IsFalse, "false"},
     {"include_stop_str_in_output", IsFalse, "false"},
     {"skip_special_tokens", IsTrue, "true"},
-    {"separate_reasoning", IsTrue, "true"},
-    {"stream_reasoning", IsTrue, "true"},
     {"return_token_ids", IsFalse, "false"},
     {"return_prompt_token_ids", IsFalse, "false"},
     {"return_hidden_states", IsFalse, "false"},
 };
 
+constexpr UnsupportedField kChatFields[] = {
+    {"best_of", IsOne, "1"},
+    {"tools", IsEmptyArray, "[]"},
+    {"functions", IsEmptyArray, "[]"},
+    {"tool_choice", IsNoToolChoice, "\"none\" or \"auto\""},
+    {"function_call", IsNoToolChoice, "\"none\" or \"auto\""},
+    {"modalities", IsTextOnly, "[\"text\"]"},
+    {"audio", Never, "null"},
+    {"prediction", Never, "null"},
+    {"web_search_options", Never, "null"},
+    {"input_ids", Never, "null"},
+    {"continue_final_message", IsFalse, "false"},
+    {"add_generation_prompt", IsTrue, "true"},
+    {"echo", IsFalse, "false"},
+    {"separate_reasoning", IsTrue, "true"},
+    {"stream_reasoning", IsTrue, "true"},
+};
+
+constexpr UnsupportedField kCompletionFields[] = {
+    {"suffix", IsEmptyString, "\"\""},
+    {"prompt_embeds", Never, "null"},
+    {"tools", IsEmptyArray, "[]"},
+};
+
+absl::Status RefuseField(const json::object& request, const UnsupportedField& field) {
+  const json::value* value = FindMember(request, field.name);
+  if (value == nullptr || field.is_harmless(*value)) return absl::OkStatus();
+  return WithDetails(FieldError(field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")),
+                     "", "unsupported_parameter");
+}
+
 }  // namespace
 
-absl::Status RefuseUnsupportedFields(const json::object& request) {
+absl::Status RefuseUnsupportedChatFields(const json::object& request) {
   const json::value* tool_choice = FindMember(request, "tool_choice");
   const bool has_no_tools = tool_choice != nullptr && *tool_choice == "none";  // those given may not be used: not shown
-  for (const UnsupportedField& field : kUnsupportedFields) {
-    const json::value* value = FindMember(request, field.name);
-    if (value == nullptr || field.is_harmless(*value)) continue;
+  for (const UnsupportedField& field : kCommonFields) RETURN_IF_ERROR(RefuseField(request, field));
+  for (const UnsupportedField& field : kChatFields) {
     if (has_no_tools && field.name == absl::string_view("tools")) continue;
-    return WithDetails(FieldError(field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")),
-                       "", "unsupported_parameter");
+    RETURN_IF_ERROR(RefuseField(request, field));
   }
+  return absl::OkStatus();
+}
+
+absl::Status RefuseUnsupportedCompletionFields(const json::object& request) {
+  for (const UnsupportedField& field : kCommonFields) RETURN_IF_ERROR(RefuseField(request, field));
+  for (const UnsupportedField& field : kCompletionFields) RETURN_IF_ERROR(RefuseField(request, field));
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // The request fields that would change the answer and that this router cannot honour yet: each is a 400 that says so,
 // unless its value asks for nothing. Silently ignoring one would be a wrong answer.
 //
-// One table; a feature that lands deletes its line. Tested through chat_request_test.cc.
+// A feature that lands deletes its line. Tested through chat_request_test.cc and completion_request_test.cc.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,7 +9,8 @@
 
 namespace tandem::router {
 
-// INVALID_ARGUMENT for the first such field of a chat request.
-absl::Status RefuseUnsupportedFields(const boost::json::object& request);
+// INVALID_ARGUMENT for the first such field of a request.
+absl::Status RefuseUnsupportedChatFields(const boost::json::object& request);
+absl::Status RefuseUnsupportedCompletionFields(const boost::json::object& request);
 
 }  // namespace tandem::router

@@ -1,5 +1,6 @@
 #include "router/testing/fake_worker.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -68,7 +69,8 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
       } else if (message.has_cancel()) {
         cancels_.push_back(message.cancel());
         ++num_cancels_;
-        if (confirms_cancels_) End(message.cancel().key(), absl::StatusCode::kOk, "", true);
+        if (confirms_cancels_ && !message.cancel().has_choice())
+          End(message.cancel().key(), absl::StatusCode::kOk, "", true);
       }
     }
     absl::MutexLock lock(&mutex_);
@@ -88,7 +90,7 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
       }
       request.prompt.insert(request.prompt.end(), part.prompt_tokens().begin(), part.prompt_tokens().end());
       if (!part.is_last()) continue;
-      if (has_answer_) Answer(request.key);
+      if (has_answer_) Answer(request);
       requests_.push_back(std::move(request));
       assembling_.erase(part.key().request_id());
     }
@@ -158,6 +160,13 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
     absl::MutexLock lock(&mutex_);
     Tokens(key, first_position, tokens, finish);
   }
+  void SendSequence(const proto::RequestKey& key, proto::SequenceTokens sequence) {
+    absl::MutexLock lock(&mutex_);
+    proto::WorkerMessage message;
+    *sequence.mutable_key() = key;
+    *message.mutable_tokens()->add_sequences() = std::move(sequence);
+    Write(key.router_incarnation(), message);
+  }
   void SendEnded(const proto::RequestKey& key, absl::StatusCode code, const std::string& message, bool is_cancelled) {
     absl::MutexLock lock(&mutex_);
     End(key, code, message, is_cancelled);
@@ -226,12 +235,33 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
     Write(key.router_incarnation(), message);
   }
 
-  void Answer(const proto::RequestKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Answer(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (size_t i = 0; i < answer_.size(); ++i) {
-      const bool is_last = i + 1 == answer_.size();
-      Tokens(key, static_cast<int>(i), {answer_[i]}, is_last ? answer_finish_ : proto::FINISH_REASON_UNSPECIFIED);
+      proto::WorkerMessage message;
+      for (uint32_t choice = 0; choice < std::max(request.head.num_choices(), 1u); ++choice) {
+        proto::SequenceTokens* sequence = message.mutable_tokens()->add_sequences();
+        *sequence->mutable_key() = request.key;
+        sequence->set_choice(choice);
+        sequence->set_first_position(static_cast<uint32_t>(i));
+        sequence->add_tokens(answer_[i]);
+        if (i + 1 == answer_.size()) sequence->set_finish_reason(answer_finish_);
+        AddLogprobs(request.head.sampling(), i, sequence);
+      }
+      Write(request.key.router_incarnation(), message);
     }
-    End(key, absl::StatusCode::kOk, "", false);
+    End(request.key, absl::StatusCode::kOk, "", false);
+  }
+
+  void AddLogprobs(const proto::Sampling& sampling, size_t position, proto::SequenceTokens* sequence) const {
+    if (!sampling.wants_logprobs()) return;
+    const float logprob = -static_cast<float>(position) - 1;
+    sequence->add_logprobs(logprob);
+    if (sampling.num_top_logprobs() == 0) return;
+    proto::TopLogprobs* top = sequence->add_top_logprobs();
+    for (uint32_t j = 0; j < sampling.num_top_logprobs(); ++j) {
+      top->add_tokens(sequence->tokens(0) + j);
+      top->add_logprobs(logprob - static_cast<float>(j));
+    }
   }
 
   void SendHeartbeats() {
@@ -294,6 +324,9 @@ int FakeWorker::num_cancels() const { return service_->num_cancels(); }
 void FakeWorker::SendTokens(const proto::RequestKey& key, int first_position, const std::vector<uint32_t>& tokens,
                             proto::FinishReason finish) {
   service_->SendTokens(key, first_position, tokens, finish);
+}
+void FakeWorker::SendSequence(const proto::RequestKey& key, proto::SequenceTokens sequence) {
+  service_->SendSequence(key, std::move(sequence));
 }
 void FakeWorker::SendEnded(const proto::RequestKey& key, absl::StatusCode code, const std::string& message,
                            bool is_cancelled) {

@@ -54,13 +54,16 @@ class FakeWorker final {
   // To the router that sent the key.
   void SendTokens(const proto::RequestKey& key, int first_position, const std::vector<uint32_t>& tokens,
                   proto::FinishReason finish = proto::FINISH_REASON_UNSPECIFIED);
+  // Tokens of one choice as the test writes them, with logprobs where it wants them; the key is filled in.
+  void SendSequence(const proto::RequestKey& key, proto::SequenceTokens sequence);
   void SendEnded(const proto::RequestKey& key, absl::StatusCode code = absl::StatusCode::kOk,
                  const std::string& message = "", bool is_cancelled = false);
   // To every router.
   void SendPeerStatus(const std::string& bootstrap_address, bool is_usable, const std::string& detail = "");
   void SendDraining();
 
-  // Every request from now on gets these tokens, one message each, then finish and Ended.
+  // Every request from now on gets these tokens, one message each, then finish and Ended; each of its choices the same.
+  // Where logprobs are asked for, the token at position i has -i - 1, as likeliest of tokens that have 1 less each.
   void AnswerEverything(std::vector<uint32_t> tokens, proto::FinishReason finish);
   // The peer that each router hears of as usable right after its hello.
   void ReportUsable(const std::string& bootstrap_address);

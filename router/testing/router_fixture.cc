@@ -13,6 +13,7 @@ RouterTest::RouterTest() {
   context_.tokenizer = &tokenizer_;
   context_.facts.vocab_size = ByteTokenizer::kNumIds;
   context_.facts.context_length = 1 << 20;
+  context_.facts.bos_token_id = ByteTokenizer::kBos;
   context_.facts.eos_token_ids = {ByteTokenizer::kEos};
   context_.served_model_name = "m";
   context_.context_length = 1 << 20;
@@ -52,10 +53,18 @@ std::string RouterTest::ChatBody(absl::string_view members, absl::string_view co
                       members.empty() ? "" : ",", members, "}");
 }
 
-std::string RouterTest::PostChat(absl::string_view body) {
-  return absl::StrCat("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+namespace {
+
+std::string Post(absl::string_view path, absl::string_view body) {
+  return absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
                       "Content-Length: ", body.size(), "\r\n\r\n", body);
 }
+
+}  // namespace
+
+std::string RouterTest::PostChat(absl::string_view body) { return Post("/v1/chat/completions", body); }
+
+std::string RouterTest::PostCompletion(absl::string_view body) { return Post("/v1/completions", body); }
 
 std::string RouterTest::Get(absl::string_view path) {
   return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -64,6 +73,12 @@ std::string RouterTest::Get(absl::string_view path) {
 RawClient::Response RouterTest::Ask(absl::string_view members) {
   RawClient client(port());
   client.Send(PostChat(ChatBody(members)));
+  return client.ReadResponse();
+}
+
+RawClient::Response RouterTest::AskCompletion(absl::string_view members) {
+  RawClient client(port());
+  client.Send(PostCompletion(absl::StrCat(R"({"model":"m",)", members, "}")));
   return client.ReadResponse();
 }
 

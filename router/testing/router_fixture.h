@@ -9,8 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "boost/asio/thread_pool.hpp"
 #include "gtest/gtest.h"
-#include "router/chat_preparation.h"
 #include "router/metrics.h"
+#include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
 #include "router/testing/byte_tokenizer.h"
@@ -39,8 +39,11 @@ class RouterTest : public testing::Test {
   // members: further members of the request's JSON object.
   static std::string ChatBody(absl::string_view members = "", absl::string_view content = "hi");
   static std::string PostChat(absl::string_view body);
+  static std::string PostCompletion(absl::string_view body);
   static std::string Get(absl::string_view path);
   RawClient::Response Ask(absl::string_view members = "");
+  // The same of /v1/completions; members are all but the model.
+  RawClient::Response AskCompletion(absl::string_view members);
   // The data of each event of a stream.
   static std::vector<std::string> Events(const std::string& body);
   // Reads /metrics until the series has the value, and returns it; else the last value, once patience is over.
@@ -49,7 +52,7 @@ class RouterTest : public testing::Test {
   double AwaitMetricAbove(const std::string& series, double value);
 
   ByteTokenizer tokenizer_;
-  ChatContext context_;
+  ModelContext context_;
   RouterMetrics metrics_;
   Readiness readiness_;
   boost::asio::thread_pool thread_pool_{1};

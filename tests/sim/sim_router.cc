@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "router/pair_picker.h"
 #include "tests/sim/sim_prefill.h"
 
@@ -78,10 +77,9 @@ class SimRouter::Run final : public router::RequestListener {
   }
   ~Run() override { router_.cluster_->Forget(request_id_); }
 
-  void OnTokens(int64_t first_position, absl::Span<const router::TokenId> tokens,
-                router::RequestState::SequenceFinish finish) override {
-    if (state_.is_answer_open()) client_->CheckTokens(first_position, tokens, router_.violations_);
-    Apply(state_.OnTokens(first_position, tokens, finish, now()));
+  void OnTokens(router::GeneratedTokens tokens) override {
+    if (state_.is_answer_open()) client_->CheckTokens(tokens.first_position, tokens.tokens, router_.violations_);
+    Apply(state_.OnTokens(tokens, now()));
   }
   void OnEnded(const absl::Status& error, bool is_cancelled) override {
     if (!TryAgain(error)) Apply(state_.OnEnded(error, is_cancelled));
@@ -107,12 +105,9 @@ class SimRouter::Run final : public router::RequestListener {
  private:
   static router::RequestState::Params ParamsOf(const SimRouter& router, const ClientRequest& client) {
     router::RequestState::Params params;
-    params.tokenizer = &router.tokenizer_;
-    auto stops = router::StopSet::Build({});
-    TANDEM_CHECK(stops.ok(), "no stop strings are refused");
-    params.stops = *std::move(stops);
+    params.choice.tokenizer = &router.tokenizer_;
+    params.choice.max_new_tokens = client.order.max_new_tokens;
     params.num_prompt_tokens = static_cast<int64_t>(client.order.prompt.size());
-    params.max_new_tokens = client.order.max_new_tokens;
     params.started_at = router.events_.now();
     params.deadline = router.events_.now() + client.time_limit;
     return params;
@@ -137,9 +132,11 @@ class SimRouter::Run final : public router::RequestListener {
   }
 
   void Apply(const router::RequestState::Output& output) {
-    if (!output.cancel_reason.empty()) router_.cluster_->Cancel(request_id_, output.cancel_reason);
-    client_->text += output.delta.content;
-    if (output.finish.has_value()) {
+    if (!output.cancel_reason.empty()) {
+      router_.cluster_->Cancel(request_id_, output.cancel_reason, output.cancel_choice);
+    }
+    client_->text += output.delta.text.content;
+    if (output.delta.end.has_value()) {
       client_->end = RequestEnd::kComplete;
       client_->CheckComplete(router_.violations_);
     }

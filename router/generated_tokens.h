@@ -1,0 +1,24 @@
+// What one message of a decode worker says of one choice's sequence.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "router/openai/answer.h"
+#include "router/tokenizer/token_id.h"
+
+namespace tandem::router {
+
+// What the worker says of the sequence's end in the same message as its last tokens.
+enum class SequenceFinish { kNone, kStopToken, kLength };
+
+struct GeneratedTokens {
+  int choice = 0;
+  int64_t first_position = 0;  // index of tokens[0] among the choice's generated tokens
+  std::vector<TokenId> tokens;
+  SequenceFinish finish = SequenceFinish::kNone;
+  std::vector<float> logprobs;                         // of each token; empty unless asked for
+  std::vector<std::vector<LikelyToken>> top_logprobs;  // of each token; empty unless asked for
+};
+
+}  // namespace tandem::router

@@ -1,0 +1,30 @@
+// What a prompt and a request's fields become for the workers, within what the model and the settings allow.
+// Pure. Tested by chat_preparation_test.cc and completion_preparation_test.cc.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/cluster.h"
+#include "router/openai/generation_fields.h"
+#include "router/parsing/stop_matcher.h"
+#include "router/prepared_request.h"
+
+namespace tandem::router {
+
+// NOT_FOUND: there is no such model. INVALID_ARGUMENT: more choices than one request may have.
+absl::Status CheckGeneration(const GenerationFields& fields, size_t num_prompts, const ModelContext& context);
+
+// An order for the prompt, all but the deadline. A seed is drawn where the client gave none. max_tokens beyond the
+// context is cut to what is left of it: the answer then says finish_reason "length". INVALID_ARGUMENT: the prompt
+// leaves no room for an answer (laid at prompt_field), or an id is none of the vocabulary.
+absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std::vector<TokenId> prompt,
+                                             const char* prompt_field, const ModelContext& context);
+
+absl::StatusOr<std::shared_ptr<const StopSet>> BuildStops(const GenerationFields& fields);
+
+// The error of a later stage, laid at the field that it is about.
+absl::Status AboutField(const char* param, const absl::Status& status);
+
+}  // namespace tandem::router

@@ -1,0 +1,63 @@
+// What an answer is made of, in no API's words yet: deltas and ends of its choices, logprobs, usage.
+//
+// RequestState makes them, an AnswerFormat (answer_format.h) writes them down.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "router/parsing/reasoning_splitter.h"
+#include "router/tokenizer/token_id.h"
+
+namespace tandem::router {
+
+enum class AnswerFinish { kStop, kLength };
+
+inline const char* AnswerFinishName(AnswerFinish finish) { return finish == AnswerFinish::kLength ? "length" : "stop"; }
+
+// Why a choice ended, and what it stopped at: nothing (length), a token by its id, or a stop string.
+struct ChoiceEnd {
+  AnswerFinish finish = AnswerFinish::kStop;
+  std::variant<std::monostate, TokenId, std::string> matched_stop;
+};
+
+struct LikelyToken {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+// One generated token as logprobs show it.
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+  std::vector<LikelyToken> top;  // likeliest first; as many as were asked for
+  int64_t text_offset = 0;       // where its text begins in the choice's text, in characters (Unicode code points)
+};
+
+// What is new of one choice.
+struct ChoiceDelta {
+  int choice = 0;
+  ReasoningDelta text;                 // in this order: reasoning, content
+  std::vector<TokenLogprob> logprobs;  // empty unless asked for; else only with text or an end
+  std::optional<ChoiceEnd> end;
+
+  bool has_text() const { return !text.reasoning.empty() || !text.content.empty(); }
+  bool has_news() const { return has_text() || end.has_value(); }
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;            // of all choices
+  std::optional<int64_t> reasoning_tokens;  // where the request thinks; part of completion_tokens
+
+  void Add(const Usage& other) {
+    prompt_tokens += other.prompt_tokens;
+    completion_tokens += other.completion_tokens;
+    if (other.reasoning_tokens.has_value()) reasoning_tokens = reasoning_tokens.value_or(0) + *other.reasoning_tokens;
+  }
+};
+
+}  // namespace tandem::router

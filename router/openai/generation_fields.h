@@ -1,0 +1,54 @@
+// The fields that every generation request has, whatever its prompt: sampling, length, stops, streaming.
+//
+// Types are strict, null counts as absent. What depends on the checkpoint (defaults, context, vocabulary) is checked by
+// router/generation_plan.h. docs/api.md has every field. Tested through chat_request_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "boost/json.hpp"
+
+namespace tandem::router {
+
+struct GenerationFields {
+  std::string model;
+
+  std::optional<double> temperature;                   // [0, 2]; below 1e-6 means argmax
+  std::optional<double> top_p;                         // (0, 1]
+  std::optional<int32_t> top_k;                        // 0 = off
+  double min_p = 0;                                    // [0, 1]; 0 = off
+  double repetition_penalty = 1;                       // (0, 2]
+  double frequency_penalty = 0;                        // [-2, 2]
+  double presence_penalty = 0;                         // [-2, 2]
+  std::vector<std::pair<uint32_t, float>> logit_bias;  // by token id, each once
+  std::optional<uint64_t> seed;
+  int64_t num_choices = 1;
+  bool wants_logprobs = false;  // each endpoint spells the two in its own way, and parses them
+  int num_top_logprobs = 0;     // at most kTopLogprobsMax; 0 without logprobs
+
+  std::optional<int64_t> max_new_tokens;  // at least 1
+  int64_t min_new_tokens = 0;             // at most max_new_tokens
+  std::vector<std::string> stop;          // at most kStopStringsMax, none empty
+  std::vector<uint32_t> stop_token_ids;   // beside the checkpoint's own
+  bool ignores_eos = false;
+
+  bool is_stream = false;
+  bool includes_usage = false;  // of streams; whole answers always carry it
+};
+
+inline constexpr int kTopLogprobsMax = 20;
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopBytesMax = 16 * 1024;  // of all stop strings together
+inline constexpr size_t kStopTokenIdsMax = 64;
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr int64_t kChoicesMax = 1024;  // no setting allows more
+
+// All but logprobs. INVALID_ARGUMENT naming the field.
+absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object& request);
+
+}  // namespace tandem::router

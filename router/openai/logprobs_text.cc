@@ -1,0 +1,118 @@
+#include "router/openai/logprobs_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "router/openai/json_text.h"
+#include "router/tokenizer/utf8.h"
+
+namespace tandem::router {
+namespace {
+
+constexpr float kLogprobMin = -9999;
+
+void AppendLogprob(std::string& out, float logprob) {
+  AppendJsonNumber(out, std::isnan(logprob) ? kLogprobMin : std::max(logprob, kLogprobMin));
+}
+
+void AppendHexEscapes(std::string& text, absl::string_view bytes) {
+  for (const char byte : bytes) {
+    absl::StrAppend(&text, "\\x", absl::Hex(static_cast<unsigned char>(byte), absl::kZeroPad2));
+  }
+}
+
+std::string ChatTokenText(absl::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const size_t num_valid = FindInvalidUtf8(bytes);
+    absl::StrAppend(&text, bytes.substr(0, num_valid));
+    bytes.remove_prefix(num_valid);
+    if (bytes.empty()) break;
+    AppendHexEscapes(text, bytes.substr(0, 1));
+    bytes.remove_prefix(1);
+  }
+  return text;
+}
+
+std::string CompletionTokenText(absl::string_view bytes) {
+  if (FindInvalidUtf8(bytes) == bytes.size()) return std::string(bytes);
+  std::string text = "bytes:";
+  AppendHexEscapes(text, bytes);
+  return text;
+}
+
+// "token":...,"logprob":...,"bytes":[...]
+void AppendChatToken(std::string& out, TokenId token, float logprob, const Tokenizer& tokenizer) {
+  const absl::string_view bytes = tokenizer.TokenBytes(token);
+  out += "\"token\":";
+  AppendJsonString(out, ChatTokenText(bytes));
+  out += ",\"logprob\":";
+  AppendLogprob(out, logprob);
+  out += ",\"bytes\":[";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    absl::StrAppend(&out, i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
+  }
+  out += ']';
+}
+
+// As an object: of tokens with the same text, the likeliest.
+void AppendTopOfCompletion(std::string& out, const TokenLogprob& entry, const Tokenizer& tokenizer) {
+  std::vector<std::string> seen;
+  const auto append = [&](TokenId token, float logprob) {
+    std::string text = CompletionTokenText(tokenizer.TokenBytes(token));
+    if (std::find(seen.begin(), seen.end(), text) != seen.end()) return;
+    out += seen.empty() ? "{" : ",";
+    AppendJsonString(out, text);
+    out += ':';
+    AppendLogprob(out, logprob);
+    seen.push_back(std::move(text));
+  };
+  for (const LikelyToken& likely : entry.top) append(likely.token, likely.logprob);
+  append(entry.token, entry.logprob);
+  out += '}';
+}
+
+}  // namespace
+
+void AppendChatLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer) {
+  out += "{\"content\":[";
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const TokenLogprob& entry = entries[i];
+    out += i == 0 ? "{" : ",{";
+    AppendChatToken(out, entry.token, entry.logprob, tokenizer);
+    out += ",\"top_logprobs\":[";
+    for (size_t j = 0; j < entry.top.size(); ++j) {
+      out += j == 0 ? "{" : ",{";
+      AppendChatToken(out, entry.top[j].token, entry.top[j].logprob, tokenizer);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += "],\"refusal\":null}";
+}
+
+void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer) {
+  const auto append_array = [&](const char* name, auto append_element) {
+    absl::StrAppend(&out, "\"", name, "\":[");
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i > 0) out += ',';
+      append_element(entries[i]);
+    }
+    out += ']';
+  };
+  out += '{';
+  append_array("tokens", [&](const TokenLogprob& entry) {
+    AppendJsonString(out, CompletionTokenText(tokenizer.TokenBytes(entry.token)));
+  });
+  out += ',';
+  append_array("token_logprobs", [&](const TokenLogprob& entry) { AppendLogprob(out, entry.logprob); });
+  out += ',';
+  append_array("top_logprobs", [&](const TokenLogprob& entry) { AppendTopOfCompletion(out, entry, tokenizer); });
+  out += ',';
+  append_array("text_offset", [&](const TokenLogprob& entry) { absl::StrAppend(&out, entry.text_offset); });
+  out += '}';
+}
+
+}  // namespace tandem::router

@@ -1,0 +1,25 @@
+// Logprobs in the two shapes of the OpenAI API.
+//
+// A token is shown as its text. Where it is no whole characters (a character cut across tokens), bytes that belong to
+// none are shown as \xNN, as OpenAI does; "bytes" of the chat shape is exact always. A logprob that JSON cannot say
+// (minus infinity, NaN) is -9999.
+// Tested by logprobs_text_test.cc.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "router/openai/answer.h"
+#include "router/tokenizer/tokenizer.h"
+
+namespace tandem::router {
+
+// {"content":[{"token":...,"logprob":...,"bytes":[...],"top_logprobs":[...]},...],"refusal":null}
+void AppendChatLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer);
+
+// {"tokens":[...],"token_logprobs":[...],"top_logprobs":[{"token":logprob,...},...],"text_offset":[...]}; a token that
+// is no whole characters is "bytes:\xNN\xNN". top_logprobs has the token itself too.
+void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer);
+
+}  // namespace tandem::router

@@ -1,0 +1,39 @@
+// What the body of a request has become: what the workers are asked, and how the answer is written.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/checkpoint_facts.h"
+#include "router/cluster.h"
+#include "router/openai/answer_format.h"
+#include "router/parsing/reasoning_splitter.h"
+#include "router/parsing/stop_matcher.h"
+#include "router/tokenizer/tokenizer.h"
+
+namespace tandem::router {
+
+// What a shard knows of the model and of what may be asked of it; immutable, shared by all shards.
+struct ModelContext {
+  const Tokenizer* tokenizer = nullptr;
+  CheckpointFacts facts;
+  std::string served_model_name;
+  int64_t context_length = 0;  // prompt and answer together, tokens; at most the checkpoint's
+  int64_t choices_max = 128;   // of one request: n times the number of its prompts
+};
+
+struct PreparedRequest {
+  std::string model;
+  bool is_stream = false;
+  bool includes_usage = false;
+  std::vector<GenerateOrder> orders;  // one for each prompt, all but the deadline; of equally many choices
+  std::shared_ptr<const StopSet> stops;
+  ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
+  const char* prompt_field = "messages";  // that a prompt which is too long is laid at
+  std::function<std::unique_ptr<const AnswerFormat>(const AnswerIdentity&)> make_format;
+};
+
+}  // namespace tandem::router

@@ -1,0 +1,74 @@
+// One prompt of a request on the workers: the attempts at it, and what has happened to it and not been looked at yet.
+//
+// The thin shell around RequestState: hands it events, carries out its cancels, counts its tokens, and starts the
+// prompt once more where its worker failed before anything came of it. What it returns is for the client.
+// Belongs to the shard's thread. Tested by router_integration_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "router/cluster.h"
+#include "router/metrics.h"
+#include "router/request_inbox.h"
+#include "router/request_state.h"
+
+namespace tandem::router {
+
+class PromptRun final {
+ public:
+  struct Parts {  // all outlive the run
+    const base::Clock* clock = nullptr;
+    Cluster* cluster = nullptr;
+    RouterMetrics* metrics = nullptr;
+    uint64_t* turn = nullptr;  // rotates among equal pairs
+  };
+
+  // log_id: of the request, in log lines. wake: called after each event.
+  PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, std::string log_id,
+            std::function<void()> wake);
+  ~PromptRun();
+  PromptRun(const PromptRun&) = delete;
+  PromptRun& operator=(const PromptRun&) = delete;
+
+  // INVALID_ARGUMENT or UNAVAILABLE: no pair can take it; nothing was started.
+  absl::Status Start();
+
+  // What the next event of the worker means; nullopt where none waits.
+  std::optional<RequestState::Output> TakeEvent();
+  RequestState::Output OnClientLeft();
+  RequestState::Output OnGiveUp(const absl::Status& cause);
+  // To be called at state().NextWakeup() or later.
+  RequestState::Output OnTime();
+
+  const RequestState& state() const { return state_; }
+  const std::string& pair() const { return pair_; }    // "" until it is picked
+  uint64_t request_id() const { return request_id_; }  // at the cluster; 0 until it is started
+
+ private:
+  static constexpr int kAttemptsMax = 2;
+  static constexpr absl::Duration kAttemptTimeMin = absl::Milliseconds(1);
+
+  RequestState::Output TakeTokens(const GeneratedTokens& tokens);
+  // Starts once more where the worker could not serve it and nothing has come of it yet. False: it failed.
+  bool TryAgain(const absl::Status& error);
+  RequestState::Output CarryOut(RequestState::Output output);
+  absl::Duration Now() const { return parts_.clock->Now(); }
+
+  const Parts parts_;
+  const absl::Duration deadline_;
+  const std::string log_id_;
+  RequestInbox inbox_;
+  RequestState state_;
+  GenerateOrder order_;  // its prompt only until the first token
+  std::string pair_;
+  uint64_t request_id_ = 0;
+  int num_attempts_ = 1;
+};
+
+}  // namespace tandem::router
