@@ -1,0 +1,98 @@
+"""A real Prometheus scrapes the three services as docs/operations.md tells it to, and has what they say."""
+
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+
+import pytest
+
+from tests.e2e.asking import plain
+from tests.e2e.cluster import HOST, ROOT, free_ports, get, wait_until
+
+
+@pytest.fixture
+def prometheus(cluster, tmp_path):
+    """Base URL of a Prometheus whose configuration is the page's example, with this cluster's addresses."""
+    binary = shutil.which("prometheus")
+    if binary is None:
+        pytest.skip("prometheus is not installed: apt-get install prometheus")
+    page = (ROOT / "docs" / "operations.md").read_text()
+    config = re.search(r"```yaml\n(# prometheus\.yml\n.*?)```", page, re.DOTALL).group(1)
+    config = config.replace("scrape_interval: 15s", "scrape_interval: 250ms\n  scrape_timeout: 250ms")
+    for process in cluster.processes:
+        job = process.role.replace("_", "-")
+        config, count = re.subn(
+            rf"(job_name: {job}\n.*?targets: )\[.*?\]",
+            lambda found, process=process: f'{found.group(1)}["{process.admin.removeprefix("http://")}"]',
+            config,
+            flags=re.DOTALL,
+        )
+        assert count == 1, f"the page's example has no job {job}"
+    path = tmp_path / "prometheus.yml"
+    path.write_text(config)
+    address = f"{HOST}:{free_ports(1)[0]}"
+    with open(tmp_path / "prometheus.log", "wb") as log:
+        child = subprocess.Popen(
+            [
+                binary,
+                f"--config.file={path}",
+                f"--web.listen-address={address}",
+                f"--storage.tsdb.path={tmp_path / 'data'}",
+            ],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        wait_until(lambda: get(f"http://{address}/-/ready")[0] == 200, lambda: log_of(tmp_path))
+        yield f"http://{address}"
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def log_of(folder):
+    return (folder / "prometheus.log").read_text(errors="replace")[-2000:]
+
+
+def query(prometheus, expression):
+    """(labels, value) of each series of an instant query."""
+    status, body = get(f"{prometheus}/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+    assert status == 200, body
+    return [(series["metric"], float(series["value"][1])) for series in json.loads(body)["data"]["result"]]
+
+
+def targets(prometheus):
+    return json.loads(get(f"{prometheus}/api/v1/targets")[1])["data"]["activeTargets"]
+
+
+def test_every_service_is_scraped_without_a_complaint(prometheus, cluster):
+    def all_up():
+        found = targets(prometheus)
+        return len(found) == 3 and all(target["health"] == "up" for target in found)
+
+    wait_until(all_up, lambda: f"three targets that are up: {targets(prometheus)}")
+    assert {target["labels"]["job"] for target in targets(prometheus)} == {
+        process.role.replace("_", "-") for process in cluster.processes
+    }
+
+
+def test_it_has_what_the_services_say(prometheus, cluster):
+    plain(cluster.openai())
+    cluster.wait_at_rest()
+    generated = cluster.decode.metric("tandem_generation_tokens_total")
+    pages = cluster.decode.metric("tandem_kv_pages")
+    assert generated > 0
+
+    def seen(expression):
+        return [value for _, value in query(prometheus, expression)]
+
+    wait_until(
+        lambda: seen("tandem_generation_tokens_total") == [generated]
+        and seen('tandem_kv_pages{job="decode-worker"}') == [pages],
+        lambda: f"{generated} tokens and {pages} pages: {seen('tandem_generation_tokens_total')}",
+    )
+    # A histogram that Prometheus took apart as one: its quantile is a number.
+    quantile = 'histogram_quantile(0.5, sum by (le) (tandem_engine_step_seconds_bucket{job="decode-worker"}))'
+    assert [value > 0 for value in seen(quantile)] == [True]
