@@ -34,7 +34,7 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
       --end;
       plan.retracted.push_back(end);
       // A running sequence's pages are free at once; those of a transfer return when its fetches have drained.
-      (sequences[end].is_runnable ? free : returning) += sequences[end].num_pages;
+      (sequences[end].is_runnable ? free : returning) += sequences[end].num_pages - sequences[end].num_pages_shared;
       runnable_behind -= sequences[end].is_runnable ? 1 : 0;
     }
     if (num_new_pages > free) {
@@ -52,10 +52,11 @@ int BatchScheduler::PlanAdmission(const AdmissionSnapshot& snapshot) const {
   int64_t free = snapshot.num_pages_free;
   int num_holders = snapshot.num_holders;
   int num_admitted = 0;
-  for (const int wanted : snapshot.num_pages_wanted) {
-    if (num_holders >= limits_.num_sequences_max || wanted + num_holders > free) break;
-    free -= wanted;
-    ++num_holders;
+  for (const Reservation& wanted : snapshot.wanted) {
+    if (num_holders + wanted.num_sequences > limits_.num_sequences_max) break;
+    if (wanted.num_pages + num_holders > free) break;
+    free -= wanted.num_pages;
+    num_holders += wanted.num_sequences;
     ++num_admitted;
   }
   return num_admitted;

@@ -8,6 +8,7 @@
 //   - A sequence that has nobody younger to retract sits the step out with its pages; it is itself the next victim.
 //   - So the oldest is never retracted and never starves: it can take every page of the pool, and requests that would
 //     not fit the whole pool are refused on arrival. No cycle of waits can form.
+//   - Choices of one request are as old as it, the first the oldest. Pages that they share come back with the last.
 // Tested by batch_scheduler_test.cc (properties, runs to the end under famine) and //tests/sim.
 #pragma once
 
@@ -15,11 +16,12 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "decode_worker/page_sharing.h"
 
 namespace tandem::decode {
 
 struct BatchLimits {
-  int num_sequences_max = 0;  // max_running_requests: holders of pages, running or with their prompt under way
+  int num_sequences_max = 0;  // max_running_requests: choices that hold pages, running or with their prompt under way
   int num_rows_max = 0;       // rows of one step; at least num_sequences_max
 };
 
@@ -29,6 +31,7 @@ struct SequenceView {
   int num_rows_pending = 0;  // tokens whose KV is to be written: 1, or what is left to replay
   int64_t num_tokens = 0;    // positions whose KV is written
   int num_pages = 0;         // pages it holds
+  int num_pages_shared = 0;  // of them those that an older sequence holds, too: they stay when it is retracted
 };
 
 struct StepSnapshot {
@@ -52,8 +55,8 @@ struct StepPlan {
 };
 
 struct AdmissionSnapshot {
-  absl::Span<const int> num_pages_wanted;  // of each waiting request, oldest first
-  int num_holders = 0;                     // sequences that hold pages
+  absl::Span<const Reservation> wanted;  // by each waiting request, oldest first
+  int num_holders = 0;                   // sequences that hold pages
   int64_t num_pages_free = 0;
 };
 

@@ -78,11 +78,36 @@ TEST(BatchSchedulerTest, ReplaysTakeTheRowsThatOthersLeave) {
 }
 
 TEST(BatchSchedulerTest, AdmissionKeepsOrderAndAPageForEveryHolder) {
-  const std::vector<int> wanted = {3, 1};
-  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 0, .num_pages_free = 3}), 1);
-  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 0, .num_pages_free = 5}), 2);
-  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 2, .num_pages_free = 4}), 0);
-  EXPECT_EQ(Scheduler().PlanAdmission({.num_pages_wanted = wanted, .num_holders = 8, .num_pages_free = 99}), 0);
+  const std::vector<Reservation> wanted = {{1, 3}, {1, 1}};
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 3}), 1);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 5}), 2);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 2, .num_pages_free = 4}), 0);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 8, .num_pages_free = 99}), 0);
+}
+
+TEST(BatchSchedulerTest, AllChoicesOfARequestAreAdmittedOrNone) {
+  const std::vector<Reservation> wanted = {{4, 6}, {4, 6}, {1, 1}};
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 5}), 0);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 6}), 1);
+  // The second needs a page for each of the first's choices besides its own.
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 15}), 1);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 16}), 2);
+  // Eight sequences run: no room for a ninth. Five run: no room for four more, and nobody overtakes.
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 99}), 2);
+  EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 5, .num_pages_free = 99}), 0);
+}
+
+TEST(BatchSchedulerTest, ARetractedChoiceGivesBackWhatItAloneHolds) {
+  // Two choices of one request share 3 pages; the older request in front needs two pages to replay.
+  std::vector<SequenceView> sequences = {Running(64), Running(200), Running(200)};
+  sequences[0].num_rows_pending = 70;
+  sequences[2].num_pages_shared = 3;
+  const BatchScheduler scheduler({.num_sequences_max = 8, .num_rows_max = 100});
+  const StepPlan plan = scheduler.PlanStep({.sequences = sequences, .num_pages_free = 0});
+  EXPECT_THAT(plan.retracted, ElementsAre(2, 1)) << "the second's single page does not suffice";
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 70, 2}));
+  sequences[0].num_rows_pending = 1;
+  EXPECT_THAT(scheduler.PlanStep({.sequences = sequences, .num_pages_free = 0}).retracted, ElementsAre(2));
 }
 
 TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
@@ -101,6 +126,11 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
           sequences.back().num_pages =
               kvcache::PagesForTokens(sequences.back().num_tokens + sequences.back().num_rows_pending);
         }
+        // A further choice of the request before it.
+        if (i > 0 && sequences[i - 1].is_runnable && draw(0, 3) == 0) {
+          sequences.back().num_pages_shared =
+              draw(0, std::min(sequences[i - 1].num_pages, sequences.back().num_pages) - 1);
+        }
       }
     }
     const int64_t free = draw(0, 4), returning = draw(0, 2);
@@ -111,7 +141,7 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
     int expected_victim = num_sequences - 1;
     for (const int victim : plan.retracted) {
       EXPECT_EQ(victim, expected_victim--);
-      if (sequences[victim].is_runnable) pages += sequences[victim].num_pages;
+      if (sequences[victim].is_runnable) pages += sequences[victim].num_pages - sequences[victim].num_pages_shared;
     }
     int rows = 0, previous = -1;
     for (const PlannedRows& planned : plan.rows) {
@@ -163,14 +193,14 @@ TEST(BatchSchedulerTest, EveryRequestEndsInAPoolThatHoldsBarelyOne) {
     int steps = 0;
     while (!waiting.empty() || !holders.empty()) {
       ASSERT_LT(++steps, 50'000) << "seed " << seed << " does not end";
-      std::vector<int> wanted;
-      for (const Request& r : waiting) wanted.push_back(kvcache::PagesForTokens(r.prompt + r.generated));
+      std::vector<Reservation> wanted;
+      for (const Request& r : waiting) wanted.push_back({1, kvcache::PagesForTokens(r.prompt + r.generated)});
       const int admitted = Scheduler().PlanAdmission(
-          {.num_pages_wanted = wanted, .num_holders = static_cast<int>(holders.size()), .num_pages_free = free});
+          {.wanted = wanted, .num_holders = static_cast<int>(holders.size()), .num_pages_free = free});
       for (int i = 0; i < admitted; ++i) {
         Request r = waiting.front();
         waiting.pop_front();
-        r.pages = wanted[i];
+        r.pages = wanted[i].num_pages;
         r.written = 0;
         r.transfer_left = draw(1, 5);
         free -= r.pages;

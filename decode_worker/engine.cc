@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
-#include "model/sampler.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::decode {
@@ -54,9 +54,6 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
 absl::Status Engine::Validate(const GenerateRequest& request) const {
   const proto::GenerateHead& head = request.head;
   if (is_draining_) return absl::UnavailableError("decode worker is draining");
-  if (head.num_choices() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("num_choices ", head.num_choices(), " is not served, at most 1"));
-  }
   if (request.prompt_tokens.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   const auto known = static_cast<int64_t>(request.prompt_tokens.size()) + head.generated_tokens_size();
   if (known >= options_.context_length_max) {
@@ -69,8 +66,8 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
     return absl::InvalidArgumentError(absl::StrCat("max_new_tokens ", max_new_tokens, " leaves nothing to generate, ",
                                                    head.generated_tokens_size(), " tokens are there already"));
   }
-  const absl::Status sampling = model::ValidateSamplingParams(worker_shell::SamplingFrom(head.sampling()));
-  if (!sampling.ok()) return sampling;
+  RETURN_IF_ERROR(worker_shell::ValidateDrawRules(head.sampling(), head.stopping(), vocab_size_));
+  RETURN_IF_ERROR(ValidateChoices(request));
   const auto is_outside = [&](uint32_t token) { return token >= static_cast<uint32_t>(vocab_size_); };
   const auto& prompt = request.prompt_tokens;
   const auto& generated = head.generated_tokens();
@@ -89,95 +86,163 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
   return absl::OkStatus();
 }
 
-void Engine::Generate(GenerateRequest request) {
+absl::Status Engine::ValidateChoices(const GenerateRequest& request) const {
+  const proto::GenerateHead& head = request.head;
+  const auto num_choices_max =
+      static_cast<uint32_t>(std::min(worker_shell::kChoicesMax, options_.batch.num_sequences_max));
+  if (head.num_choices() > num_choices_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_choices is ", head.num_choices(), ", at most ", num_choices_max));
+  }
+  if (head.num_choices() <= 1) return absl::OkStatus();
+  if (head.generated_tokens_size() > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generated_tokens belong to one choice, num_choices is ", head.num_choices()));
+  }
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
+  const std::vector<int64_t> num_tokens(head.num_choices(), num_prompt_tokens);
+  const Reservation fitting = PlanReservation(num_prompt_tokens, num_tokens, num_choices_max, pages_.num_pages());
+  if (fitting.num_sequences < static_cast<int>(head.num_choices())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_choices is ", head.num_choices(), ", a prompt of ", num_prompt_tokens, " tokens fits the KV pool of ",
+        pages_.num_pages(), " pages at most ", fitting.num_sequences, " times"));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::Generate(GenerateRequest generate) {
   ++counters_.requests_received;
-  const RequestKey key = request.key;
+  const RequestKey key = generate.key;
   const absl::Duration now = clock_.Now();
-  if (!routers_.IsKnown(key.router_incarnation) || sequences_.contains(key) || cancelled_early_.Contains(key, now)) {
+  if (!routers_.IsKnown(key.router_incarnation) || requests_.contains(key) || cancelled_early_.Contains(key, now)) {
     ++counters_.requests_dropped;
     return;
   }
-  auto owned = std::make_unique<Sequence>();
-  Sequence& sequence = *owned;
-  sequence.request = std::move(request);
-  sequence.arrival = next_arrival_++;
-  const proto::GenerateHead& head = sequence.request.head;
-  sequence.generated.assign(head.generated_tokens().begin(), head.generated_tokens().end());
+  auto owned = std::make_unique<Request>();
+  Request& request = *owned;
+  request.generate = std::move(generate);
+  request.arrival = next_arrival_++;
+  const proto::GenerateHead& head = request.generate.head;
   if (head.remaining_time_us() > 0) {
-    sequence.deadline =
+    request.deadline =
         now + absl::Microseconds(static_cast<int64_t>(std::min<uint64_t>(head.remaining_time_us(), uint64_t{1} << 52)));
   }
   absl::Status status = SupersedeOtherAttempts(key);
-  if (status.ok()) status = Validate(sequence.request);
-  sequences_.emplace(key, std::move(owned));
+  if (status.ok()) status = Validate(request.generate);
+  requests_.emplace(key, std::move(owned));
   if (status.ok()) {
-    waiting_.emplace(sequence.arrival, &sequence);
+    request.draws = worker_shell::DrawRulesFrom(head.sampling(), head.stopping(),
+                                                static_cast<int64_t>(request.num_prompt_tokens()));
+    request.sequences.resize(std::max<uint32_t>(head.num_choices(), 1));
+    for (size_t choice = 0; choice < request.sequences.size(); ++choice) {
+      request.sequences[choice].choice = static_cast<int>(choice);
+    }
+    request.sequences[0].generated.assign(head.generated_tokens().begin(), head.generated_tokens().end());
+    waiting_.emplace(request.arrival, &request);
   } else {
-    End(sequence, {.error = std::move(status)});
+    End(request, {.error = std::move(status)});
   }
   PumpTransfer();
 }
 
 // The router has given up on an attempt before it starts the next: whatever still runs of it computes for nobody.
 absl::Status Engine::SupersedeOtherAttempts(const RequestKey& key) {
-  std::vector<Sequence*> older;
-  for (auto& [other, sequence] : sequences_) {
+  std::vector<Request*> older;
+  for (auto& [other, request] : requests_) {
     if (other.router_incarnation != key.router_incarnation || other.request_id != key.request_id) continue;
     if (other.attempt > key.attempt) {
       return absl::AbortedError(absl::StrCat("attempt ", key.attempt, " came after attempt ", other.attempt));
     }
-    older.push_back(sequence.get());
+    older.push_back(request.get());
   }
-  for (Sequence* sequence : older) {
-    End(*sequence, {.error = absl::AbortedError(absl::StrCat("superseded by attempt ", key.attempt))});
+  for (Request* request : older) {
+    End(*request, {.error = absl::AbortedError(absl::StrCat("superseded by attempt ", key.attempt))});
   }
   return absl::OkStatus();
 }
 
 // ---- Pages and transfer ----
 
-void Engine::Admit() {
-  std::vector<int> num_pages_wanted;
-  for (const auto& [arrival, sequence] : waiting_) {
-    if (static_cast<int>(num_pages_wanted.size()) == options_.batch.num_sequences_max) break;
-    num_pages_wanted.push_back(kvcache::PagesForTokens(sequence->num_tokens()));
+// Those of its sequences that the whole pool has room for; all of them where it is new.
+Reservation Engine::ReservationOf(const Request& request) const {
+  std::vector<int64_t> num_tokens;
+  for (const Sequence& sequence : request.sequences) {
+    if (!sequence.has_ended) num_tokens.push_back(request.num_tokens(sequence));
   }
-  const int num_admitted = scheduler_.PlanAdmission({.num_pages_wanted = num_pages_wanted,
-                                                     .num_holders = static_cast<int>(holders_.size()),
-                                                     .num_pages_free = pages_.num_free()});
+  return PlanReservation(request.num_prompt_tokens(), num_tokens, options_.batch.num_sequences_max, pages_.num_pages());
+}
+
+void Engine::Admit() {
+  std::vector<Reservation> wanted;
+  for (const auto& [arrival, request] : waiting_) {
+    if (static_cast<int>(wanted.size()) == options_.batch.num_sequences_max) break;
+    wanted.push_back(ReservationOf(*request));
+  }
+  int num_holders = 0;
+  for (const auto& [arrival, request] : holders_) num_holders += request->num_holding_sequences();
+  const int num_admitted =
+      scheduler_.PlanAdmission({.wanted = wanted, .num_holders = num_holders, .num_pages_free = pages_.num_free()});
   for (int i = 0; i < num_admitted; ++i) {
-    Sequence& sequence = *waiting_.begin()->second;
+    Request& request = *waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
-    BeginTransfer(sequence);
+    BeginTransfer(request, wanted[i]);
   }
 }
 
-void Engine::BeginTransfer(Sequence& sequence) {
-  auto pages = pages_.Allocate(kvcache::PagesForTokens(sequence.num_tokens()), sequence.Owner());
-  TANDEM_CHECK(pages.ok(), "an admitted request has no pages");
-  sequence.pages = *std::move(pages);
-  holders_.emplace(sequence.arrival, &sequence);
+void Engine::ReservePages(Request& request, const Reservation& reservation) {
+  const int num_shared = request.num_shared_pages();
+  const int num_prompt_pages = kvcache::PagesForTokens(request.num_prompt_tokens());
+  const Sequence* first = nullptr;
+  int num_sequences = 0;
+  for (Sequence& sequence : request.sequences) {
+    if (sequence.has_ended || num_sequences == reservation.num_sequences) continue;
+    ++num_sequences;
+    const std::string owner = request.Owner(sequence);
+    if (first != nullptr) {
+      sequence.pages.assign(first->pages.begin(), first->pages.begin() + num_shared);
+      pages_.Hold(sequence.pages, owner);
+    }
+    const int num_own_pages =
+        kvcache::PagesForTokens(request.num_tokens(sequence)) - static_cast<int>(sequence.pages.size());
+    const auto own_pages = pages_.Allocate(num_own_pages, owner);
+    TANDEM_CHECK(own_pages.ok(), "an admitted request has no pages");
+    sequence.pages.insert(sequence.pages.end(), own_pages->begin(), own_pages->end());
+    // Pages of the prompt are overwritten whole.
+    for (size_t i = num_prompt_pages; i < sequence.pages.size(); ++i) pool_.ZeroPage(sequence.pages[i]);
+    if (first == nullptr) first = &sequence;
+  }
+  TANDEM_CHECK(request.num_pages() == reservation.num_pages, "a reservation is not what was planned");
+}
 
-  const proto::GenerateHead& head = sequence.request.head;
-  const int num_prompt_pages = kvcache::PagesForTokens(sequence.num_prompt_tokens());
+void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
+  ReservePages(request, reservation);
+  holders_.emplace(request.arrival, &request);
+
+  const proto::GenerateHead& head = request.generate.head;
+  const int num_prompt_pages = kvcache::PagesForTokens(request.num_prompt_tokens());
+  const auto first = std::find_if(request.sequences.begin(), request.sequences.end(),
+                                  [](const Sequence& sequence) { return sequence.HoldsPages(); });
+  // Prefill samples for all choices or for none: a first token that is known already comes again and is only compared.
+  const bool has_first_tokens = std::all_of(request.sequences.begin(), request.sequences.end(),
+                                            [](const Sequence& s) { return s.has_ended || !s.generated.empty(); });
   kvtransfer::TransferRequest transfer{
-      .key = sequence.request.key.ToProto(),
-      .prompt_tokens = sequence.request.prompt_tokens,
-      .generated_tokens = sequence.generated,
+      .key = request.generate.key.ToProto(),
+      .prompt_tokens = request.generate.prompt_tokens,
+      .generated_tokens = has_first_tokens ? first->generated : std::vector<uint32_t>(),
       .sampling = head.sampling(),
       .stopping = head.stopping(),
-      .remaining_time = sequence.deadline - clock_.Now(),
-      .target_pages = {sequence.pages.begin(), sequence.pages.begin() + num_prompt_pages}};
+      .num_choices = has_first_tokens ? 1 : static_cast<int>(request.sequences.size()),
+      .remaining_time = request.deadline - clock_.Now(),
+      .target_pages = {first->pages.begin(), first->pages.begin() + num_prompt_pages}};
   const absl::StatusOr<uint64_t> epoch = transfer_.Begin(head.prefill_address(), std::move(transfer));
   if (!epoch.ok()) {
-    End(sequence, {.error = epoch.status()});
+    End(request, {.error = epoch.status()});
     return;
   }
-  for (size_t i = num_prompt_pages; i < sequence.pages.size(); ++i) pool_.ZeroPage(sequence.pages[i]);
-  sequence.epoch = *epoch;
-  ++sequence.num_open_epochs;
-  sequence.phase = Phase::kTransferring;
-  by_epoch_.emplace(*epoch, &sequence);
+  request.epoch = *epoch;
+  ++request.num_open_epochs;
+  request.phase = Phase::kTransferring;
+  by_epoch_.emplace(*epoch, &request);
 }
 
 void Engine::PumpTransfer() {
@@ -195,120 +260,170 @@ void Engine::Handle(kvtransfer::StartFetch& output) { outbox_.Fetch(std::move(ou
 void Engine::Handle(kvtransfer::CancelFetches& output) { outbox_.Cancel(std::move(output)); }
 
 void Engine::Handle(kvtransfer::FirstTokenArrived& output) {
-  Sequence& sequence = *by_epoch_.at(output.epoch);
-  if (sequence.phase != Phase::kTransferring) return;
-  TANDEM_CHECK(sequence.generated.empty(), "a first token came for a sequence that has tokens");
-  if (output.token >= static_cast<uint32_t>(vocab_size_)) {
-    End(sequence, {.error = absl::InternalError(absl::StrCat("prefill's first token ", output.token,
-                                                             " is outside the vocabulary of ", vocab_size_))});
+  Request& request = *by_epoch_.at(output.epoch);
+  if (request.phase != Phase::kTransferring) return;
+  const proto::FirstToken& first = output.first_token;
+  Sequence& sequence = request.sequences[first.choice()];
+  if (sequence.has_ended) return;  // cancelled alone
+  if (!sequence.generated.empty()) {
+    ++counters_.tokens_replayed;
+    if (first.token() != sequence.generated.front()) ++counters_.replay_mismatches;
+    return;
+  }
+  if (first.token() >= static_cast<uint32_t>(vocab_size_)) {
+    End(request, {.error = absl::InternalError(absl::StrCat("prefill's first token ", first.token(),
+                                                            " is outside the vocabulary of ", vocab_size_))});
+    return;
+  }
+  const auto logprobs = worker_shell::LogprobsFrom(first.logprob(), first.top_logprobs());
+  if (!logprobs.ok()) {
+    End(request, {.error = absl::InternalError(absl::StrCat("prefill's first token: ", logprobs.status().message()))});
     return;
   }
   proto::TokenBatch batch;
-  AppendToken(sequence, output.token, batch);
-  SendTokens(sequence.request.key.router_incarnation, std::move(batch));
-  if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) End(sequence, {});
+  AppendToken(request, sequence, {.token = static_cast<int32_t>(first.token()), .logprobs = *logprobs}, batch);
+  SendTokens(request.generate.key.router_incarnation, std::move(batch));
+  if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) EndSequence(request, sequence);
 }
 
 void Engine::Handle(kvtransfer::TransferReady& output) {
-  Sequence& sequence = *by_epoch_.at(output.epoch);
-  if (sequence.phase != Phase::kTransferring) {
+  Request& request = *by_epoch_.at(output.epoch);
+  if (request.phase != Phase::kTransferring) {
     // The transfer was aborted while its last page landed: Ready came first, and the pages are ours to give back.
-    GiveBackPages(sequence);
+    GiveBackPages(request);
     return;
   }
-  sequence.phase = Phase::kRunning;
-  sequence.num_written = sequence.num_prompt_tokens();
+  request.phase = Phase::kRunning;
+  const proto::Stopping& stopping = request.generate.head.stopping();
+  const int64_t num_generated_max =
+      std::min<int64_t>(stopping.max_new_tokens(), options_.context_length_max - request.num_prompt_tokens());
+  const Sequence* first = nullptr;  // into whose pages the prompt has come
+  for (Sequence& sequence : request.sequences) {
+    if (!sequence.HoldsPages()) continue;
+    if (first == nullptr) first = &sequence;
+    if (sequence.has_ended) continue;
+    const int last_prompt_page = request.num_shared_pages();
+    pool_.CopyPage(first->pages[last_prompt_page], sequence.pages[last_prompt_page]);
+    sequence.num_written = request.num_prompt_tokens();
+    if (request.draws.params.HasPenalties()) {
+      sequence.counts = model::TokenCounts(request.generate.prompt_tokens, num_generated_max);
+    }
+  }
+  for (Sequence& sequence : request.sequences) {
+    if (sequence.has_ended) ReleasePages(request, sequence);
+  }
+  SettleSequences(request);
 }
 
 void Engine::Handle(kvtransfer::TransferFailed& output) {
-  Sequence& sequence = *by_epoch_.at(output.epoch);
-  if (sequence.phase != Phase::kTransferring) return;
-  sequence.phase = Phase::kReleasing;
-  if (absl::IsAborted(output.status) && !sequence.was_retried_stale) {
-    sequence.was_retried_stale = true;
+  Request& request = *by_epoch_.at(output.epoch);
+  if (request.phase != Phase::kTransferring) return;
+  request.phase = Phase::kReleasing;
+  if (absl::IsAborted(output.status) && !request.was_retried_stale) {
+    request.was_retried_stale = true;
     ++counters_.stale_retries;
-  } else if (absl::IsDataLoss(output.status) && !sequence.was_retried_data_loss) {
-    sequence.was_retried_data_loss = true;
+  } else if (absl::IsDataLoss(output.status) && !request.was_retried_data_loss) {
+    request.was_retried_data_loss = true;
     ++counters_.data_loss_retries;
   } else {
-    sequence.outcome = Outcome{.error = output.status};
+    request.outcome = Outcome{.error = output.status};
   }
 }
 
 void Engine::Handle(kvtransfer::PagesReleased& output) {
-  Sequence& sequence = *by_epoch_.at(output.epoch);
-  sequence.epoch = 0;
-  GiveBackPages(sequence);
+  Request& request = *by_epoch_.at(output.epoch);
+  request.epoch = 0;
+  GiveBackPages(request);
 }
 
 void Engine::Handle(kvtransfer::EpochClosed& output) {
   const auto it = by_epoch_.find(output.epoch);
-  Sequence& sequence = *it->second;
+  Request& request = *it->second;
   by_epoch_.erase(it);
-  if (sequence.epoch == output.epoch) sequence.epoch = 0;
-  --sequence.num_open_epochs;
-  EndIfNothingIsHeld(sequence);
+  if (request.epoch == output.epoch) request.epoch = 0;
+  --request.num_open_epochs;
+  EndIfNothingIsHeld(request);
 }
 
 // ---- The end ----
 
-void Engine::End(Sequence& sequence, Outcome outcome) {
-  if (sequence.outcome.has_value()) return;  // its end is under way already
-  sequence.outcome = std::move(outcome);
-  switch (sequence.phase) {
+void Engine::End(Request& request, Outcome outcome) {
+  if (request.outcome.has_value()) return;  // its end is under way already
+  request.outcome = std::move(outcome);
+  switch (request.phase) {
     case Phase::kWaiting:
-      waiting_.erase(sequence.arrival);
+      waiting_.erase(request.arrival);
       break;
     case Phase::kTransferring:
-      sequence.phase = Phase::kReleasing;
-      transfer_.Abort(sequence.epoch, sequence.outcome->error.ok() ? absl::CancelledError("decode needs no more of it")
-                                                                   : sequence.outcome->error);
+      request.phase = Phase::kReleasing;
+      transfer_.Abort(request.epoch, request.outcome->error.ok() ? absl::CancelledError("decode needs no more of it")
+                                                                 : request.outcome->error);
       return;  // PagesReleased comes
     case Phase::kRunning:
     case Phase::kReleasing:
       break;
   }
-  if (sequence.phase == Phase::kReleasing && sequence.HoldsPages()) return;  // PagesReleased is under way
-  sequence.phase = Phase::kReleasing;
-  GiveBackPages(sequence);
+  if (request.phase == Phase::kReleasing && request.HoldsPages()) return;  // PagesReleased is under way
+  request.phase = Phase::kReleasing;
+  GiveBackPages(request);
 }
 
-void Engine::GiveBackPages(Sequence& sequence) {
-  if (sequence.HoldsPages()) {
-    pages_.Release(sequence.pages, sequence.Owner());
-    sequence.pages.clear();
-    holders_.erase(sequence.arrival);
-    has_work_ = true;  // somebody in line may have them
-  }
+void Engine::EndSequence(Request& request, Sequence& sequence) {
+  if (request.outcome.has_value() || sequence.has_ended) return;
+  sequence.has_ended = true;
+  if (request.HaveAllEnded()) return End(request, {});
+  if (request.phase != Phase::kRunning) return;  // while a transfer is under way, the prompt comes into its pages
+  ReleasePages(request, sequence);
+  SettleSequences(request);
+}
+
+void Engine::SettleSequences(Request& request) {
+  if (!request.HoldsPages()) GiveBackPages(request);
+}
+
+void Engine::ReleasePages(const Request& request, Sequence& sequence) {
+  if (!sequence.HoldsPages()) return;
+  pages_.Release(sequence.pages, request.Owner(sequence));
+  sequence.pages.clear();
   sequence.num_written = 0;
-  if (!sequence.outcome.has_value()) {
-    sequence.phase = Phase::kWaiting;
-    waiting_.emplace(sequence.arrival, &sequence);
+  sequence.counts = {};
+  has_work_ = true;  // somebody in line may have them
+}
+
+// What is left to generate waits for pages again.
+void Engine::GiveBackPages(Request& request) {
+  for (Sequence& sequence : request.sequences) ReleasePages(request, sequence);
+  holders_.erase(request.arrival);
+  if (!request.outcome.has_value()) {
+    request.phase = Phase::kWaiting;
+    waiting_.emplace(request.arrival, &request);
     return;
   }
-  EndIfNothingIsHeld(sequence);
+  EndIfNothingIsHeld(request);
 }
 
-void Engine::EndIfNothingIsHeld(Sequence& sequence) {
-  if (!sequence.outcome.has_value() || sequence.HoldsPages() || sequence.num_open_epochs > 0) return;
-  if (sequence.outcome->is_cancelled) {
+void Engine::EndIfNothingIsHeld(Request& request) {
+  if (!request.outcome.has_value() || request.HoldsPages() || request.num_open_epochs > 0) return;
+  if (request.outcome->is_cancelled) {
     ++counters_.requests_cancelled;
   } else {
-    ++(sequence.outcome->error.ok() ? counters_.requests_finished : counters_.requests_failed);
+    ++(request.outcome->error.ok() ? counters_.requests_finished : counters_.requests_failed);
   }
-  SendEnded(sequence);
-  sequences_.erase(sequence.request.key);
+  SendEnded(request);
+  requests_.erase(request.generate.key);
 }
 
 void Engine::ExpireDeadlines() {
   const absl::Duration now = clock_.Now();
-  std::vector<Sequence*> late;
-  for (auto& [key, sequence] : sequences_) {
-    if (sequence->deadline <= now && !sequence->outcome.has_value()) late.push_back(sequence.get());
+  std::vector<Request*> late;
+  for (auto& [key, request] : requests_) {
+    if (request->deadline <= now && !request->outcome.has_value()) late.push_back(request.get());
   }
-  for (Sequence* sequence : late) {
-    End(*sequence, {.error = absl::DeadlineExceededError(
-                        absl::StrCat("request is out of time after ", sequence->generated.size(), " tokens"))});
+  for (Request* request : late) {
+    size_t num_generated = 0;
+    for (const Sequence& sequence : request->sequences) num_generated += sequence.generated.size();
+    End(*request, {.error = absl::DeadlineExceededError(
+                       absl::StrCat("request is out of time after ", num_generated, " tokens"))});
   }
 }
 
@@ -332,8 +447,8 @@ absl::Duration Engine::NextWake() const {
     // A quarantine ends some time; a second late is soon enough.
     if (!status.is_usable() && transfer_.IsUp(peer)) next = std::min(next, clock_.Now() + absl::Seconds(1));
   }
-  for (const auto& [key, sequence] : sequences_) {
-    if (!sequence->outcome.has_value()) next = std::min(next, sequence->deadline);
+  for (const auto& [key, request] : requests_) {
+    if (!request->outcome.has_value()) next = std::min(next, request->deadline);
   }
   return next;
 }
@@ -342,10 +457,12 @@ absl::Duration Engine::NextWake() const {
 
 proto::Load Engine::load() const {
   proto::Load load;
-  load.set_running_sequences(static_cast<uint32_t>(holders_.size()));
+  int num_running = 0;
+  for (const auto& [arrival, request] : holders_) num_running += request->num_holding_sequences();
+  load.set_running_sequences(static_cast<uint32_t>(num_running));
   load.set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
   int64_t waiting_tokens = 0;
-  for (const auto& [arrival, sequence] : waiting_) waiting_tokens += sequence->num_tokens();
+  for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_tokens_left_to_hold();
   load.set_waiting_tokens(waiting_tokens);
   load.set_kv_pages_free(pages_.num_free());
   load.set_kv_pages_total(pages_.num_pages());
@@ -354,14 +471,21 @@ proto::Load Engine::load() const {
 }
 
 std::string Engine::Describe() const {
-  std::string text = "request phase prompt_tokens generated_tokens pages open_epochs prefill\n";
-  std::vector<const Sequence*> by_age;
-  for (const auto& [key, sequence] : sequences_) by_age.push_back(sequence.get());
-  std::sort(by_age.begin(), by_age.end(), [](const Sequence* a, const Sequence* b) { return a->arrival < b->arrival; });
-  for (const Sequence* sequence : by_age) {
-    absl::StrAppendFormat(&text, "%s %s %d %d %d %d %s\n", sequence->request.key.ToString(), NameOf(sequence->phase),
-                          sequence->num_prompt_tokens(), sequence->generated.size(), sequence->pages.size(),
-                          sequence->num_open_epochs, sequence->request.head.prefill_address());
+  std::string text = "request phase prompt_tokens generated_tokens choices choices_left pages open_epochs prefill\n";
+  std::vector<const Request*> by_age;
+  for (const auto& [key, request] : requests_) by_age.push_back(request.get());
+  std::sort(by_age.begin(), by_age.end(), [](const Request* a, const Request* b) { return a->arrival < b->arrival; });
+  for (const Request* request : by_age) {
+    size_t num_generated = 0;
+    int num_left = 0;
+    for (const Sequence& sequence : request->sequences) {
+      num_generated += sequence.generated.size();
+      num_left += sequence.has_ended ? 0 : 1;
+    }
+    absl::StrAppendFormat(&text, "%s %s %d %d %d %d %d %d %s\n", request->generate.key.ToString(),
+                          NameOf(request->phase), request->num_prompt_tokens(), num_generated,
+                          request->sequences.size(), num_left, request->num_pages(), request->num_open_epochs,
+                          request->generate.head.prefill_address());
   }
   return text;
 }

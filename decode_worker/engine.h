@@ -7,13 +7,16 @@
 // The life of a request: Generate -> waits in line -> takes all pages of its prompt or none -> epoch opened, Start sent
 // to the prefill worker that the router chose -> first token to the router at once -> pages in place -> stepped with
 // all others -> finish reason -> pages back -> Ended, exactly once, after the peer has confirmed that it holds nothing.
-// A request that is retracted, or whose transfer is tried again, keeps its tokens: they go to prefill as generated
-// tokens, and their KV is computed here again with forced ids (compared with this worker's own draw).
+// A request that is retracted, or whose transfer is tried again, keeps its tokens: prefill is told that there are some,
+// and their KV is computed here again with forced ids (compared with this worker's own draw).
 // A router whose stream is lost finds its requests as they went on meanwhile: what it has not received is said again
 // from the position that it names (Reattach); what it does not name is cancelled.
 //
-// Invariants: pages are held by exactly the sequences in phases transferring, running and releasing; at rest the
-// allocator is empty and the transfer ledger zero; tokens reach a router in order of position.
+// The choices of a request are sequences of their own that share the pages of its prompt (page_sharing.h) and one
+// transfer. One that has ended gives back what it alone holds at once; the request ends with its last one.
+//
+// Invariants: pages are held by exactly the requests in phases transferring, running and releasing; at rest the
+// allocator is empty and the transfer ledger zero; tokens of a choice reach a router in order of position.
 // Tested by engine_test.cc and //tests/sim.
 #pragma once
 
@@ -35,8 +38,8 @@
 #include "decode_worker/ended_log.h"
 #include "decode_worker/generate_request.h"
 #include "decode_worker/outbox.h"
+#include "decode_worker/request.h"
 #include "decode_worker/router_sessions.h"
-#include "decode_worker/sequence.h"
 #include "decode_worker/step_runner.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/page_allocator.h"
@@ -103,7 +106,7 @@ class Engine final {
   // Refuses every request that comes later with UNAVAILABLE; those that live go on to their end.
   void Drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
-  bool IsAtRest() const { return sequences_.empty(); }
+  bool IsAtRest() const { return requests_.empty(); }
 
   proto::Load load() const;
   const EngineCounters& counters() const { return counters_; }
@@ -111,24 +114,32 @@ class Engine final {
   const kvcache::PageAllocator& pages() const { return pages_; }
   // Ends that routers have not confirmed yet.
   size_t num_unconfirmed_ends() const { return ended_.size(); }
-  // A line for each sequence: /statusz.
+  // A line for each request: /statusz.
   std::string Describe() const;
 
  private:
-  using ByAge = absl::btree_map<uint64_t, Sequence*>;  // by arrival
+  using ByAge = absl::btree_map<uint64_t, Request*>;  // by arrival
+  // What one view of the scheduler stands for. No sequence: a request whose transfer is under way.
+  struct Member {
+    Request* request = nullptr;
+    Sequence* sequence = nullptr;
+  };
 
   absl::Status Validate(const GenerateRequest& request) const;
+  absl::Status ValidateChoices(const GenerateRequest& request) const;
   // ABORTED where a later attempt of the same request is here; earlier ones end.
   absl::Status SupersedeOtherAttempts(const RequestKey& key);
   void Cancel(const proto::Cancel& cancel);
   // The router is dead: cancels all of its requests and forgets what was kept for it.
   void Forget(uint64_t router_incarnation, absl::string_view why);
   void Reattach(uint64_t stream_id, const proto::Reattach& part);
-  void SayAgain(const proto::Reattach::Position& position);
+  void SayAgain(const std::vector<proto::Reattach::Position>& positions);
   void ExpireDeadlines();
 
+  Reservation ReservationOf(const Request& request) const;
   void Admit();
-  void BeginTransfer(Sequence& sequence);
+  void BeginTransfer(Request& request, const Reservation& reservation);
+  void ReservePages(Request& request, const Reservation& reservation);
   void PumpTransfer();
   void Handle(kvtransfer::SendMessage& output);
   void Handle(kvtransfer::StartFetch& output);
@@ -142,19 +153,27 @@ class Engine final {
   void Handle(kvtransfer::ResetPeer& output);
 
   void StepRunning();
-  void Grow(Sequence& sequence, int num_new_pages);
-  void TakeDraws(Sequence& sequence, absl::Span<const uint32_t> draws, proto::TokenBatch& batch);
-  void Retract(Sequence& sequence);
-  void AppendToken(Sequence& sequence, uint32_t token, proto::TokenBatch& batch);
+  StepPlan PlanStep(std::vector<Member>& members) const;
+  void Grow(const Request& request, Sequence& sequence, int num_new_pages);
+  // The error of a token that could not be drawn.
+  absl::Status TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
+                         proto::TokenBatch& batch);
+  void Retract(const Member& victim);
+  void AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token, proto::TokenBatch& batch);
 
-  // Stops whatever the sequence does; it ends with `outcome` once nothing is held.
-  void End(Sequence& sequence, Outcome outcome);
-  void GiveBackPages(Sequence& sequence);
-  void EndIfNothingIsHeld(Sequence& sequence);
+  // Stops whatever the request does; it ends with `outcome` once nothing is held.
+  void End(Request& request, Outcome outcome);
+  // One choice is over: its pages go back as soon as no transfer needs them, and its request ends with the last one.
+  void EndSequence(Request& request, Sequence& sequence);
+  // After a sequence of a running request has ended or was retracted.
+  void SettleSequences(Request& request);
+  void ReleasePages(const Request& request, Sequence& sequence);
+  void GiveBackPages(Request& request);
+  void EndIfNothingIsHeld(Request& request);
 
   void SendTokens(uint64_t router_incarnation, proto::TokenBatch batch);
   void SendTokensFrom(const proto::SequenceTokens& all, uint32_t position);
-  void SendEnded(const Sequence& sequence);
+  void SendEnded(const Request& request);
   void SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message);
   void AnnouncePrefillPeers();
   void ReportQuarantines();
@@ -173,10 +192,10 @@ class Engine final {
   RouterSessions routers_;
   CancelTombstones cancelled_early_;
 
-  absl::btree_map<RequestKey, std::unique_ptr<Sequence>> sequences_;  // in an order that a replay repeats
+  absl::btree_map<RequestKey, std::unique_ptr<Request>> requests_;  // in an order that a replay repeats
   ByAge waiting_;
   ByAge holders_;  // of pages
-  absl::flat_hash_map<uint64_t, Sequence*> by_epoch_;
+  absl::flat_hash_map<uint64_t, Request*> by_epoch_;
   EndedLog ended_;
   std::map<std::string, proto::PeerStatus, std::less<>> peers_;  // by bootstrap address, as last reported
   std::set<std::string> announced_peers_;

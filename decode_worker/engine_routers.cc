@@ -7,26 +7,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "decode_worker/engine.h"
+#include "decode_worker/token_messages.h"
 
 namespace tandem::decode {
-namespace {
-
-// At most 5 bytes each: well within the 256 KiB that a message may have.
-constexpr size_t kTokensPerMessage = 48 * 1024;
-
-// Everything the router has not brought itself.
-proto::SequenceTokens AllTokensOf(const Sequence& sequence) {
-  const int begin = sequence.request.head.generated_tokens_size();
-  proto::SequenceTokens all;
-  *all.mutable_key() = sequence.request.key.ToProto();
-  all.set_first_position(static_cast<uint32_t>(begin));
-  all.mutable_tokens()->Add(sequence.generated.begin() + begin, sequence.generated.end());
-  all.set_finish_reason(sequence.finish_reason);
-  return all;
-}
-
-}  // namespace
-
 // ---- Routers ----
 
 void Engine::RouterAttached(uint64_t stream_id, const proto::Identity& router) {
@@ -75,58 +58,58 @@ void Engine::Reattach(uint64_t stream_id, const proto::Reattach& part) {
   const uint64_t router = routers_.IncarnationOf(stream_id);
   absl::flat_hash_set<RequestKey> named;
   for (const proto::Reattach::Position& position : *positions) named.insert(RequestKey::From(position.key()));
-  std::vector<Sequence*> given_up;
-  for (const auto& [key, sequence] : sequences_) {
+  std::vector<Request*> given_up;
+  for (const auto& [key, request] : requests_) {
     // What came on the new stream is not named yet.
-    const bool is_older = sequence->arrival < routers_.ArrivalMark(router);
-    if (key.router_incarnation == router && is_older && !named.contains(key)) given_up.push_back(sequence.get());
+    const bool is_older = request->arrival < routers_.ArrivalMark(router);
+    if (key.router_incarnation == router && is_older && !named.contains(key)) given_up.push_back(request.get());
   }
-  for (Sequence* sequence : given_up) {
-    End(*sequence, {.error = absl::CancelledError("its router has given it up"), .is_cancelled = true});
+  for (Request* request : given_up) {
+    End(*request, {.error = absl::CancelledError("its router has given it up"), .is_cancelled = true});
   }
-  for (const proto::Reattach::Position& position : *positions) SayAgain(position);
+  SayAgain(*positions);
 }
 
-void Engine::SayAgain(const proto::Reattach::Position& position) {
-  const RequestKey key = RequestKey::From(position.key());
-  const auto live = sequences_.find(key);
-  if (live != sequences_.end()) {
-    SendTokensFrom(AllTokensOf(*live->second), position.next_position());
-    return;
-  }
-  proto::WorkerMessage message;
-  if (const EndedLog::Entry* entry = ended_.Find(key); entry != nullptr) {
-    for (const proto::SequenceTokens& choice : entry->choices) {
+// Tokens of all choices first: a request's Ended is its last message.
+void Engine::SayAgain(const std::vector<proto::Reattach::Position>& positions) {
+  std::vector<proto::Ended> ends;
+  absl::flat_hash_set<RequestKey> ended;
+  for (const proto::Reattach::Position& position : positions) {
+    const RequestKey key = RequestKey::From(position.key());
+    const auto live = requests_.find(key);
+    const EndedLog::Entry* entry = live == requests_.end() ? ended_.Find(key) : nullptr;
+    std::vector<proto::SequenceTokens> choices;
+    if (live != requests_.end()) choices = AllTokensOf(*live->second);
+    if (entry != nullptr) choices = entry->choices;
+    for (const proto::SequenceTokens& choice : choices) {
       if (choice.choice() == position.choice()) SendTokensFrom(choice, position.next_position());
     }
-    *message.mutable_ended() = entry->ended;
-  } else {
+    if (live != requests_.end() || !ended.insert(key).second) continue;
+    if (entry != nullptr) {
+      ends.push_back(entry->ended);
+      continue;
+    }
     ++counters_.requests_not_known;
     cancelled_early_.Add(key, clock_.Now());  // its Generate may still come out of the lost stream
-    *message.mutable_ended()->mutable_key() = position.key();
-    message.mutable_ended()->mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
-    message.mutable_ended()->mutable_error()->set_message("decode worker does not know the request: lost on its way");
+    proto::Ended& end = ends.emplace_back();
+    *end.mutable_key() = position.key();
+    end.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kUnavailable));
+    end.mutable_error()->set_message("decode worker does not know the request: lost on its way");
   }
-  SendToRouter(key.router_incarnation, std::move(message));
+  for (proto::Ended& end : ends) {
+    proto::WorkerMessage message;
+    const uint64_t router = end.key().router_incarnation();
+    *message.mutable_ended() = std::move(end);
+    SendToRouter(router, std::move(message));
+  }
 }
 
-// In messages of bounded size.
 void Engine::SendTokensFrom(const proto::SequenceTokens& all, uint32_t position) {
-  const auto num_tokens = static_cast<size_t>(all.tokens_size());
-  size_t begin = position <= all.first_position() ? 0 : std::min<size_t>(position - all.first_position(), num_tokens);
-  while (begin < num_tokens) {
-    const size_t end = std::min(begin + kTokensPerMessage, num_tokens);
+  for (proto::SequenceTokens& tokens : CutIntoMessages(all, position)) {
+    counters_.tokens_said_again += tokens.tokens_size();
     proto::TokenBatch batch;
-    proto::SequenceTokens& tokens = *batch.add_sequences();
-    *tokens.mutable_key() = all.key();
-    tokens.set_choice(all.choice());
-    tokens.set_first_position(all.first_position() + static_cast<uint32_t>(begin));
-    tokens.mutable_tokens()->Add(all.tokens().begin() + static_cast<ptrdiff_t>(begin),
-                                 all.tokens().begin() + static_cast<ptrdiff_t>(end));
-    if (end == num_tokens) tokens.set_finish_reason(all.finish_reason());
-    counters_.tokens_said_again += static_cast<int64_t>(end - begin);
+    *batch.add_sequences() = std::move(tokens);
     SendTokens(all.key().router_incarnation(), std::move(batch));
-    begin = end;
   }
 }
 
@@ -134,8 +117,13 @@ void Engine::RouterLost(uint64_t stream_id) { routers_.Detach(stream_id, clock_.
 
 void Engine::Cancel(const proto::Cancel& cancel) {
   const RequestKey key = RequestKey::From(cancel.key());
-  const auto it = sequences_.find(key);
-  if (it != sequences_.end()) {
+  const auto it = requests_.find(key);
+  if (cancel.has_choice()) {
+    if (it == requests_.end() || cancel.choice() >= it->second->sequences.size()) return;
+    EndSequence(*it->second, it->second->sequences[cancel.choice()]);
+    return;
+  }
+  if (it != requests_.end()) {
     End(*it->second, {.error = absl::OkStatus(), .is_cancelled = true});
     return;
   }
@@ -149,11 +137,11 @@ void Engine::Cancel(const proto::Cancel& cancel) {
 
 void Engine::Forget(uint64_t router_incarnation, absl::string_view why) {
   ended_.Forget(router_incarnation);
-  std::vector<Sequence*> orphans;
-  for (const auto& [key, sequence] : sequences_) {
-    if (key.router_incarnation == router_incarnation) orphans.push_back(sequence.get());
+  std::vector<Request*> orphans;
+  for (const auto& [key, request] : requests_) {
+    if (key.router_incarnation == router_incarnation) orphans.push_back(request.get());
   }
-  for (Sequence* orphan : orphans) End(*orphan, {.error = absl::CancelledError(why), .is_cancelled = true});
+  for (Request* orphan : orphans) End(*orphan, {.error = absl::CancelledError(why), .is_cancelled = true});
   AnnouncePrefillPeers();
 }
 
@@ -163,18 +151,18 @@ void Engine::SendTokens(uint64_t router_incarnation, proto::TokenBatch batch) {
   SendToRouter(router_incarnation, std::move(message));
 }
 
-void Engine::SendEnded(const Sequence& sequence) {
-  const uint64_t router = sequence.request.key.router_incarnation;
+void Engine::SendEnded(const Request& request) {
+  const uint64_t router = request.generate.key.router_incarnation;
   proto::WorkerMessage message;
   proto::Ended ended;
-  *ended.mutable_key() = sequence.request.key.ToProto();
-  ended.set_is_cancelled(sequence.outcome->is_cancelled);
-  if (const absl::Status& error = sequence.outcome->error; !error.ok()) {
+  *ended.mutable_key() = request.generate.key.ToProto();
+  ended.set_is_cancelled(request.outcome->is_cancelled);
+  if (const absl::Status& error = request.outcome->error; !error.ok()) {
     ended.mutable_error()->set_code(static_cast<int>(error.code()));
     ended.mutable_error()->set_message(std::string(error.message()));
   }
   if (!routers_.IsKnown(router)) return;
-  EndedLog::Entry entry{.key = sequence.request.key, .ended = std::move(ended), .choices = {AllTokensOf(sequence)}};
+  EndedLog::Entry entry{.key = request.generate.key, .ended = std::move(ended), .choices = AllTokensOf(request)};
   *message.mutable_ended() = ended_.Add(std::move(entry));
   SendToRouter(router, std::move(message));
 }

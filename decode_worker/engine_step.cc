@@ -6,71 +6,106 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/stopping.h"
+#include "decode_worker/token_messages.h"
 
 namespace tandem::decode {
 
-void Engine::StepRunning() {
-  std::vector<Sequence*> sequences;
+// members[i] is what the plan's index i stands for.
+StepPlan Engine::PlanStep(std::vector<Member>& members) const {
   std::vector<SequenceView> views;
   int64_t num_pages_returning = 0;
-  for (const auto& [arrival, sequence] : holders_) {
-    const auto num_pages = static_cast<int>(sequence->pages.size());
-    if (sequence->phase == Phase::kReleasing) {
-      num_pages_returning += num_pages;
+  for (const auto& [arrival, request] : holders_) {
+    if (request->phase == Phase::kReleasing) {
+      num_pages_returning += request->num_pages();
       continue;
     }
-    const bool is_runnable = sequence->phase == Phase::kRunning;
-    sequences.push_back(sequence);
-    views.push_back({.is_runnable = is_runnable,
-                     .num_rows_pending = static_cast<int>(sequence->num_tokens() - sequence->num_written),
-                     .num_tokens = sequence->num_written,
-                     .num_pages = num_pages});
+    if (request->phase == Phase::kTransferring) {
+      members.push_back({.request = request});
+      views.push_back({.is_runnable = false, .num_pages = request->num_pages()});
+      continue;
+    }
+    bool is_oldest_holder = true;  // the shared pages come back with the last sequence that is retracted
+    for (Sequence& sequence : request->sequences) {
+      if (!sequence.HoldsPages()) continue;
+      members.push_back({.request = request, .sequence = &sequence});
+      views.push_back({.is_runnable = true,
+                       .num_rows_pending = static_cast<int>(request->num_tokens(sequence) - sequence.num_written),
+                       .num_tokens = sequence.num_written,
+                       .num_pages = static_cast<int>(sequence.pages.size()),
+                       .num_pages_shared = is_oldest_holder ? 0 : request->num_shared_pages()});
+      is_oldest_holder = false;
+    }
   }
-  const StepPlan plan = scheduler_.PlanStep(
+  return scheduler_.PlanStep(
       {.sequences = views, .num_pages_free = pages_.num_free(), .num_pages_returning = num_pages_returning});
-  for (const int victim : plan.retracted) Retract(*sequences[victim]);
+}
+
+void Engine::StepRunning() {
+  std::vector<Member> members;
+  const StepPlan plan = PlanStep(members);
+  for (const int victim : plan.retracted) Retract(members[victim]);
   if (plan.rows.empty()) return;
 
   std::vector<StepRows> step;
   for (const PlannedRows& rows : plan.rows) {
-    Sequence& sequence = *sequences[rows.sequence_index];
-    Grow(sequence, rows.num_new_pages);
-    const size_t first = sequence.num_written - sequence.num_prompt_tokens();
+    Request& request = *members[rows.sequence_index].request;
+    Sequence& sequence = *members[rows.sequence_index].sequence;
+    Grow(request, sequence, rows.num_new_pages);
+    const size_t first = sequence.num_written - request.num_prompt_tokens();
     step.push_back({.tokens = absl::MakeConstSpan(sequence.generated).subspan(first, rows.num_rows),
                     .first_position = sequence.num_written,
                     .page_table = sequence.pages,
-                    .sampling = &sequence.request.head.sampling()});
+                    .choice = static_cast<uint32_t>(sequence.choice),
+                    .draws = &request.draws,
+                    .counts = &sequence.counts});
   }
   const auto drawn = runner_.Run(step);
   ++counters_.steps;
   has_work_ = true;
-  if (!drawn.ok()) {
-    for (const PlannedRows& rows : plan.rows) End(*sequences[rows.sequence_index], {.error = drawn.status()});
-    return;
-  }
 
   absl::btree_map<uint64_t, proto::TokenBatch> batches;  // by router
-  std::vector<Sequence*> finished;
+  // What comes of each request of the step; sequences of one request stand side by side.
+  struct Result {
+    Request* request = nullptr;
+    absl::Status status;
+    std::vector<Sequence*> finished;
+  };
+  std::vector<Result> results;
   size_t row = 0;
   for (const PlannedRows& rows : plan.rows) {
-    Sequence& sequence = *sequences[rows.sequence_index];
+    const Member& member = members[rows.sequence_index];
+    if (results.empty() || results.back().request != member.request) results.push_back({.request = member.request});
+    Result& result = results.back();
+    if (!drawn.ok()) {
+      result.status = drawn.status();
+      continue;
+    }
     const auto own_draws = drawn->subspan(row, rows.num_rows);
     row += rows.num_rows;
-    TakeDraws(sequence, own_draws, batches[sequence.request.key.router_incarnation]);
-    if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) finished.push_back(&sequence);
+    result.status.Update(TakeDraws(*member.request, *member.sequence, own_draws,
+                                   batches[member.request->generate.key.router_incarnation]));
+    if (member.sequence->finish_reason != proto::FINISH_REASON_UNSPECIFIED) result.finished.push_back(member.sequence);
   }
   counters_.rows += static_cast<int64_t>(row);
   for (auto& [router, batch] : batches) {
     if (batch.sequences_size() > 0) SendTokens(router, std::move(batch));
   }
-  for (Sequence* sequence : finished) End(*sequence, {});
+  for (Result& result : results) {
+    if (!result.status.ok()) {
+      End(*result.request, {.error = std::move(result.status)});
+      continue;
+    }
+    // The request may be gone after its last sequence's end.
+    for (Sequence* sequence : result.finished) EndSequence(*result.request, *sequence);
+  }
 }
 
-void Engine::Grow(Sequence& sequence, int num_new_pages) {
+void Engine::Grow(const Request& request, Sequence& sequence, int num_new_pages) {
   if (num_new_pages == 0) return;
-  auto pages = pages_.Allocate(num_new_pages, sequence.Owner());
+  auto pages = pages_.Allocate(num_new_pages, request.Owner(sequence));
   TANDEM_CHECK(pages.ok(), "a planned page is not free");
   for (const kvcache::PageId page : *pages) {
     pool_.ZeroPage(page);
@@ -79,42 +114,43 @@ void Engine::Grow(Sequence& sequence, int num_new_pages) {
 }
 
 // draws[i] follows the i-th of the rows just written. All but the newest are known already and only compared.
-void Engine::TakeDraws(Sequence& sequence, absl::Span<const uint32_t> draws, proto::TokenBatch& batch) {
-  for (const uint32_t draw : draws) {
-    const size_t next = ++sequence.num_written - sequence.num_prompt_tokens();
+absl::Status Engine::TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
+                               proto::TokenBatch& batch) {
+  for (const StepRunner::Draw& draw : draws) {
+    const size_t next = ++sequence.num_written - request.num_prompt_tokens();
     if (next < sequence.generated.size()) {
       ++counters_.tokens_replayed;
-      if (draw != sequence.generated[next]) ++counters_.replay_mismatches;
+      if (!draw.ok() || static_cast<uint32_t>(draw->token) != sequence.generated[next]) ++counters_.replay_mismatches;
     } else {
-      AppendToken(sequence, draw, batch);
+      RETURN_IF_ERROR(draw.status());
+      AppendToken(request, sequence, *draw, batch);
     }
   }
+  return absl::OkStatus();
 }
 
-void Engine::AppendToken(Sequence& sequence, uint32_t token, proto::TokenBatch& batch) {
+void Engine::AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token,
+                         proto::TokenBatch& batch) {
   const size_t position = sequence.generated.size();
-  sequence.generated.push_back(token);
+  sequence.generated.push_back(static_cast<uint32_t>(token.token));
+  if (request.draws.params.wants_logprobs) sequence.logprobs.push_back(token.logprobs);
   ++counters_.tokens_generated;
   sequence.finish_reason =
-      FinishAfter(token, static_cast<int64_t>(sequence.generated.size()), sequence.num_prompt_tokens(),
-                  sequence.request.head.stopping(), options_.context_length_max);
-  proto::SequenceTokens& tokens = *batch.add_sequences();
-  *tokens.mutable_key() = sequence.request.key.ToProto();
-  tokens.set_first_position(static_cast<uint32_t>(position));
-  tokens.add_tokens(token);
-  tokens.set_finish_reason(sequence.finish_reason);
+      FinishAfter(static_cast<uint32_t>(token.token), static_cast<int64_t>(sequence.generated.size()),
+                  request.num_prompt_tokens(), request.generate.head.stopping(), options_.context_length_max);
+  *batch.add_sequences() = TokensOf(request, sequence, position, position + 1);
 }
 
 // Its tokens stay; the KV of all of them is computed again once it has pages again.
-void Engine::Retract(Sequence& sequence) {
+void Engine::Retract(const Member& victim) {
   ++counters_.retractions;
-  const bool is_running = sequence.phase == Phase::kRunning;
-  sequence.phase = Phase::kReleasing;
-  if (is_running) {
-    GiveBackPages(sequence);
-  } else {
-    transfer_.Abort(sequence.epoch, absl::CancelledError("retracted: decode is out of pages"));
+  if (victim.sequence == nullptr) {
+    victim.request->phase = Phase::kReleasing;
+    transfer_.Abort(victim.request->epoch, absl::CancelledError("retracted: decode is out of pages"));
+    return;
   }
+  ReleasePages(*victim.request, *victim.sequence);
+  SettleSequences(*victim.request);
 }
 
 }  // namespace tandem::decode

@@ -2,11 +2,9 @@
 
 #include <numeric>
 
-#include "worker_shell/sampling.h"
-
 namespace tandem::decode {
 
-absl::StatusOr<absl::Span<const uint32_t>> StepRunner::Run(absl::Span<const StepRows> step) {
+absl::StatusOr<absl::Span<const StepRunner::Draw>> StepRunner::Run(absl::Span<const StepRows> step) {
   tokens_.clear();
   segments_.clear();
   for (const StepRows& rows : step) {
@@ -26,13 +24,18 @@ absl::StatusOr<absl::Span<const uint32_t>> StepRunner::Run(absl::Span<const Step
 
   drawn_.clear();
   for (const StepRows& rows : step) {
-    const model::SamplingParams sampling = worker_shell::SamplingFrom(*rows.sampling);
+    const worker_shell::DrawRules& draws = *rows.draws;
     for (size_t i = 0; i < rows.tokens.size(); ++i) {
-      const auto row_logits = absl::MakeConstSpan(logits_).subspan(drawn_.size() * vocab_size, vocab_size);
+      if (draws.params.HasPenalties()) rows.counts->Add(static_cast<int32_t>(rows.tokens[i]));
       // The drawn token stands one position behind the row.
-      const auto drawn =
-          sampler_.Sample(row_logits, sampling, /*choice=*/0, rows.first_position + static_cast<int64_t>(i) + 1);
-      drawn_.push_back(static_cast<uint32_t>(drawn.token));
+      const int64_t position = rows.first_position + static_cast<int64_t>(i) + 1;
+      drawn_.push_back(
+          sampler_.Sample({.logits = absl::MakeConstSpan(logits_).subspan(drawn_.size() * vocab_size, vocab_size),
+                           .params = draws.params,
+                           .counts = *rows.counts,
+                           .masked_tokens = draws.MaskedAt(position),
+                           .choice = rows.choice,
+                           .position = position}));
     }
   }
   return absl::MakeConstSpan(drawn_);

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "model/model_executor.h"
 #include "model/sampler.h"
-#include "proto/common.pb.h"
+#include "model/token_counts.h"
+#include "worker_shell/sampling.h"
 
 namespace tandem::decode {
 
@@ -19,15 +21,18 @@ struct StepRows {
   absl::Span<const uint32_t> tokens;
   int64_t first_position = 0;
   absl::Span<const int32_t> page_table;
-  const proto::Sampling* sampling = nullptr;
+  uint32_t choice = 0;
+  const worker_shell::DrawRules* draws = nullptr;
+  model::TokenCounts* counts = nullptr;  // of what comes before the rows; the rows are added, each before its draw
 };
 
 class StepRunner final {
  public:
   explicit StepRunner(model::ModelExecutor& executor) : executor_(executor), sampler_(executor.vocab_size()) {}
 
-  // The token drawn after each row, in the order of the rows. Or the executor's error.
-  absl::StatusOr<absl::Span<const uint32_t>> Run(absl::Span<const StepRows> step);
+  using Draw = absl::StatusOr<model::SampledToken>;
+  // What is drawn after each row, in the order of the rows: one row's error is its own. Or the executor's error.
+  absl::StatusOr<absl::Span<const Draw>> Run(absl::Span<const StepRows> step);
 
  private:
   model::ModelExecutor& executor_;
@@ -36,7 +41,7 @@ class StepRunner final {
   std::vector<model::Segment> segments_;
   std::vector<int32_t> logits_rows_;
   std::vector<float> logits_;
-  std::vector<uint32_t> drawn_;
+  std::vector<Draw> drawn_;
 };
 
 }  // namespace tandem::decode

@@ -1,5 +1,7 @@
 #include "kvcache/kv_pool.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -39,6 +41,16 @@ void KvPool::ZeroPage(int64_t page) const {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
       ZeroTokensFrom(Page(kind, layer, page), kind, 0);
+    }
+  }
+}
+
+void KvPool::CopyPage(int64_t source, int64_t target) const {
+  if (source == target) return;
+  for (int layer = 0; layer < layout_.num_layers; ++layer) {
+    for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
+      const std::span<std::byte> from = Page(kind, layer, source);
+      std::copy(from.begin(), from.end(), Page(kind, layer, target).begin());
     }
   }
 }

@@ -28,6 +28,8 @@ class KvPool final {
   std::span<std::byte> Pages(RecordKind kind, int layer) const;
   // Zeroes a page of every layer, both kinds: a page is clean when it gets a new tenant.
   void ZeroPage(int64_t page) const;
+  // Copies a page of every layer, both kinds, into another one.
+  void CopyPage(int64_t source, int64_t target) const;
 
  private:
   KvPool(std::span<std::byte> bytes, const KvLayout& layout) : bytes_(bytes), layout_(layout) {}

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -46,6 +47,32 @@ TEST_F(KvPoolTest, ZeroesAPageInEveryLayerAndNoOther) {
         const std::byte expected = page == 1 ? std::byte{0} : std::byte{0x5a};
         const std::span<std::byte> bytes = pool.Page(kind, layer, page);
         EXPECT_EQ(std::count(bytes.begin(), bytes.end(), expected), PageBytes(kind));
+      }
+    }
+  }
+}
+
+TEST_F(KvPoolTest, CopiesAPageInEveryLayerAndNoOther) {
+  const KvPool pool = *KvPool::Over(memory(), kLayout);
+  for (int layer = 0; layer < kLayout.num_layers; ++layer) {
+    for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
+      for (int64_t page = 0; page < kLayout.num_pages; ++page) {
+        const std::span<std::byte> bytes = pool.Page(kind, layer, page);
+        for (size_t i = 0; i < bytes.size(); ++i) {
+          bytes[i] = static_cast<std::byte>(i * 7 + page * 31 + layer * 5 + static_cast<int>(kind));
+        }
+      }
+    }
+  }
+  const std::vector<std::byte> before(pool.bytes().begin(), pool.bytes().end());
+  pool.CopyPage(0, 2);
+  pool.CopyPage(1, 1);
+  for (int layer = 0; layer < kLayout.num_layers; ++layer) {
+    for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
+      for (int64_t page = 0; page < kLayout.num_pages; ++page) {
+        const std::byte* expected = before.data() + kLayout.PageOffset(kind, layer, page == 2 ? 0 : page);
+        const std::span<std::byte> bytes = pool.Page(kind, layer, page);
+        EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected)) << "layer " << layer << " page " << page;
       }
     }
   }

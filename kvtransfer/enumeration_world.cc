@@ -36,6 +36,13 @@ std::pair<int, int> PageAt(const kvcache::KvLayout& layout, uint64_t offset) {
   TANDEM_CHECK(false, "an offset inside a page");
 }
 
+proto::FirstToken Token42() {
+  proto::FirstToken token;
+  token.set_token(42);
+  token.set_logprob(-0.5f);
+  return token;
+}
+
 }  // namespace
 
 class WorldClock final : public base::Clock {
@@ -177,7 +184,7 @@ void World::Apply(const Action& action) {
       break;
     case Step::kSample:
       prefills_.at(action.id).has_sampled = true;
-      source_.FirstToken(action.id, 0, 42, -0.5f);
+      source_.FirstToken(action.id, Token42());
       break;
     case Step::kBegin:
       Begin(action.index);

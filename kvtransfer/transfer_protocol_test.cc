@@ -91,6 +91,10 @@ TEST(TransferProtocolTest, HandsTheFirstTokenUpBeforeAnyPageHasLanded) {
   rig.Deliver();
   EXPECT_EQ(rig.target.counters().fetched_bytes, 0);
   EXPECT_EQ(rig.lines.back(), "token 42 for choice 0 of 1");
+  ASSERT_EQ(rig.first_tokens.size(), 1u);
+  EXPECT_EQ(rig.first_tokens[0].logprob(), -1.5f);
+  EXPECT_THAT(rig.first_tokens[0].top_logprobs().tokens(), ElementsAre(42));
+  EXPECT_THAT(rig.first_tokens[0].top_logprobs().logprobs(), ElementsAre(-1.5f));
 }
 
 TEST(TransferProtocolTest, IsNotReadyBeforeTheFirstTokenOfEveryChoice) {

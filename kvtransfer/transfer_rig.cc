@@ -110,7 +110,13 @@ void TransferRig::Compute(uint64_t epoch, int layer_begin, int layer_end, int pa
 }
 
 void TransferRig::Sample(uint64_t epoch, int choice, uint32_t token) {
-  source.FirstToken(Id(epoch), choice, token, -1.5f);
+  proto::FirstToken first_token;
+  first_token.set_choice(static_cast<uint32_t>(choice));
+  first_token.set_token(token);
+  first_token.set_logprob(-1.5f);
+  first_token.mutable_top_logprobs()->add_tokens(token);
+  first_token.mutable_top_logprobs()->add_logprobs(-1.5f);
+  source.FirstToken(Id(epoch), std::move(first_token));
   Drain();
 }
 
@@ -162,7 +168,9 @@ void TransferRig::Drain() {
     } else if (auto* cancel = std::get_if<CancelFetches>(&output)) {
       lines.push_back(absl::StrCat("cancel fetches of ", cancel->epoch));
     } else if (auto* token = std::get_if<FirstTokenArrived>(&output)) {
-      lines.push_back(absl::StrCat("token ", token->token, " for choice ", token->choice, " of ", token->epoch));
+      lines.push_back(absl::StrCat("token ", token->first_token.token(), " for choice ", token->first_token.choice(),
+                                   " of ", token->epoch));
+      first_tokens.push_back(token->first_token);
     } else if (auto* ready = std::get_if<TransferReady>(&output)) {
       lines.push_back(absl::StrCat("ready ", ready->epoch));
     } else if (auto* failed = std::get_if<TransferFailed>(&output)) {

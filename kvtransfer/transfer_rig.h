@@ -87,6 +87,7 @@ class TransferRig {
   std::deque<proto::TransferMessage> to_target;
   std::deque<StartFetch> fetches;
   std::vector<std::string> lines;
+  std::vector<proto::FirstToken> first_tokens;
   std::map<uint64_t, StartRequest> admitted;  // by epoch
 
  private:

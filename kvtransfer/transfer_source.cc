@@ -327,17 +327,14 @@ void TransferSource::SaySums(const EpochId& id, SourceEpoch& epoch) {
   for (proto::TransferMessage& message : messages) Tell(id, epoch, std::move(message));
 }
 
-void TransferSource::FirstToken(const EpochId& id, int choice, uint32_t token, float logprob, std::string hidden) {
+void TransferSource::FirstToken(const EpochId& id, proto::FirstToken token) {
   SourceEpoch* epoch = FindServing(id);
   if (epoch == nullptr) return;
+  const auto choice = static_cast<int>(token.choice());
   TANDEM_CHECK(choice >= 0 && choice < epoch->num_first_tokens, "a first token that nobody asked for");
   TANDEM_CHECK(epoch->sampled_choices.insert(choice).second, "a choice has one first token");
   proto::TransferMessage message = Envelope(id, epoch->key);
-  proto::FirstToken& first_token = *message.mutable_first_token();
-  first_token.set_choice(static_cast<uint32_t>(choice));
-  first_token.set_token(token);
-  first_token.set_logprob(logprob);
-  first_token.set_hidden(std::move(hidden));
+  *message.mutable_first_token() = std::move(token);
   Tell(id, *epoch, std::move(message));
 }
 

@@ -115,8 +115,8 @@ class TransferSource final {
   // Logical pages [page_begin, page_end) of layers [layer_begin, layer_end) are final at `rank`: every prompt token in
   // them is computed, and nothing will be written there until EndRequest. Cached prefixes are complete at once.
   void Complete(const EpochId& id, int rank, int layer_begin, int layer_end, int page_begin, int page_end);
-  // Sampled, before or after the last Complete. `hidden` is empty where MTP is off.
-  void FirstToken(const EpochId& id, int choice, uint32_t token, float logprob, std::string hidden = {});
+  // Sampled, before or after the last Complete; once for each choice.
+  void FirstToken(const EpochId& id, proto::FirstToken token);
   // The engine cannot go on (or refuses: RESOURCE_EXHAUSTED, INVALID_ARGUMENT). D is told; EndRequest follows.
   void Fail(const EpochId& id, const absl::Status& status);
 

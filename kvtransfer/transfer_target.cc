@@ -174,11 +174,7 @@ absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, cons
       const proto::FirstToken& token = message.first_token();
       ASSIGN_OR_RETURN(const bool is_new, epoch.TakeFirstToken(token));
       if (is_new) {
-        outputs_.push_back(FirstTokenArrived{.epoch = id,
-                                             .choice = static_cast<int>(token.choice()),
-                                             .token = token.token(),
-                                             .logprob = token.logprob(),
-                                             .hidden = token.hidden()});
+        outputs_.push_back(FirstTokenArrived{.epoch = id, .first_token = token});
       }
       return absl::OkStatus();
     }

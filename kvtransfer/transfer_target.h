@@ -79,12 +79,10 @@ struct CancelFetches {
   std::string peer;
   uint64_t epoch = 0;
 };
+// Once for each choice.
 struct FirstTokenArrived {
   uint64_t epoch = 0;
-  int choice = 0;
-  uint32_t token = 0;
-  float logprob = 0;
-  std::string hidden;  // BF16, empty where MTP is off
+  proto::FirstToken first_token;
 };
 struct TransferReady {
   uint64_t epoch = 0;

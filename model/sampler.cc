@@ -1,62 +1,27 @@
 #include "model/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kernels/portable_math.h"
+#include "model/fixed_point_mass.h"
 #include "model/philox.h"
 
 namespace tandem::model {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-// A weight is at most 2^44, so 2^19 tokens sum to less than 2^64.
-constexpr double kOne = 0x1p44;
-constexpr int kVocabMax = 1 << 19;
 // Above the largest noise: -log(-log(1 - 2^-53)) = 36.74.
 constexpr double kNoiseMax = 37.0;
 
-double OrMinusInfinity(float logit) { return std::isnan(logit) ? kMinusInfinity : static_cast<double>(logit); }
-
-// exp(z - max_z) in fixed point. Two infinities of one sign differ by nothing.
-uint64_t Weight(double z, double max_z) {
-  const float difference = z == max_z ? 0.0f : static_cast<float>(z - max_z);
-  return static_cast<uint64_t>(static_cast<double>(kernels::Exp(difference)) * kOne);
-}
-
-float LogProbability(double z, double max_z, uint64_t mass) {
-  const double difference = z == max_z ? 0.0 : z - max_z;
-  return static_cast<float>(difference - kernels::Log(static_cast<double>(mass) / kOne));
-}
-
-SampledToken Argmax(absl::Span<const float> logits) {
-  int32_t best = 0;
-  for (size_t token = 1; token < logits.size(); ++token) {
-    if (OrMinusInfinity(logits[token]) > OrMinusInfinity(logits[best])) best = static_cast<int32_t>(token);
-  }
-  const double max_z = OrMinusInfinity(logits[best]);
-  uint64_t mass = 0;
-  for (float logit : logits) mass += Weight(OrMinusInfinity(logit), max_z);
-  return {best, LogProbability(max_z, max_z, mass)};
+bool IsAdjusted(const SampleInput& input) {
+  return input.params.HasPenalties() || !input.params.logit_bias.empty() || !input.masked_tokens.empty();
 }
 
 }  // namespace
-
-absl::Status ValidateSamplingParams(const SamplingParams& params) {
-  if (!(params.temperature >= 0 && params.temperature <= 100)) {
-    return absl::InvalidArgumentError(absl::StrCat("temperature is ", params.temperature, ", allowed 0 to 100"));
-  }
-  if (!(params.top_p > 0 && params.top_p <= 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("top_p is ", params.top_p, ", allowed above 0 to 1"));
-  }
-  if (params.top_k < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("top_k is ", params.top_k, ", at least 0"));
-  }
-  return absl::OkStatus();
-}
 
 double GumbelNoise(uint64_t seed, uint32_t choice, int64_t position, int32_t token) {
   const std::array<uint32_t, 4> words =
@@ -68,22 +33,39 @@ double GumbelNoise(uint64_t seed, uint32_t choice, int64_t position, int32_t tok
 }
 
 Sampler::Sampler(int vocab_size) : vocab_size_(vocab_size) {
-  TANDEM_CHECK(vocab_size > 0 && vocab_size <= kVocabMax, "the vocabulary's mass fits 64 bits");
+  TANDEM_CHECK(vocab_size > 0 && vocab_size <= kMassTokensMax, "the vocabulary's mass fits 64 bits");
   kept_.reserve(vocab_size);
 }
 
 // In order of probability: the higher z first, the lower id first among equals.
 bool Sampler::ComesAfter(const Candidate& a, const Candidate& b) { return a.z != b.z ? a.z < b.z : a.token > b.token; }
 
-void Sampler::Collect(absl::Span<const float> logits, double temperature) {
+void Sampler::Collect(absl::Span<const float> logits) {
   kept_.clear();
-  double max_z = kMinusInfinity;
   for (size_t token = 0; token < logits.size(); ++token) {
-    const double z = OrMinusInfinity(logits[token]) / temperature;
-    max_z = std::max(max_z, z);
-    kept_.push_back({z, 0, static_cast<int32_t>(token)});
+    kept_.push_back({OrMinusInfinity(logits[token]), 0, static_cast<int32_t>(token)});
   }
-  for (Candidate& candidate : kept_) candidate.weight = Weight(candidate.z, max_z);
+}
+
+// Every token is still at the place of its id.
+void Sampler::Adjust(const SampleInput& input) {
+  const SamplingParams& params = input.params;
+  if (params.HasPenalties()) {
+    for (const TokenCounts::Entry& entry : input.counts.entries()) {
+      double& z = kept_[entry.token].z;
+      if (entry.is_in_prompt || entry.num_generated > 0) {
+        z = z > 0 ? z / params.repetition_penalty : z * params.repetition_penalty;
+      }
+      if (entry.num_generated > 0) {
+        z -= static_cast<double>(params.frequency_penalty) * entry.num_generated;
+        z -= params.presence_penalty;
+      }
+    }
+  }
+  for (const LogitBias& entry : params.logit_bias) {
+    kept_[entry.token].z += entry.bias <= kBanBias ? kMinusInfinity : entry.bias;
+  }
+  for (const int32_t token : input.masked_tokens) kept_[token].z = kMinusInfinity;
 }
 
 void Sampler::KeepTopK(int top_k) {
@@ -95,8 +77,10 @@ void Sampler::KeepTopK(int top_k) {
 
 void Sampler::KeepTopP(float top_p) {
   if (top_p >= 1.0f) return;
+  uint64_t kept_mass = 0;
+  for (const Candidate& candidate : kept_) kept_mass += candidate.weight;
   const uint64_t share = static_cast<uint64_t>(static_cast<double>(top_p) * 0x1p32);
-  const uint64_t wanted = static_cast<uint64_t>(static_cast<unsigned __int128>(KeptMass()) * share >> 32);
+  const uint64_t wanted = static_cast<uint64_t>(static_cast<unsigned __int128>(kept_mass) * share >> 32);
   // A heap gives the prefix without sorting the rest; it grows at the back of kept_.
   std::make_heap(kept_.begin(), kept_.end(), ComesAfter);
   uint64_t mass = 0;
@@ -108,28 +92,20 @@ void Sampler::KeepTopP(float top_p) {
   kept_.erase(kept_.begin(), kept_.begin() + num_left);
 }
 
-uint64_t Sampler::KeptMass() const {
-  uint64_t mass = 0;
-  for (const Candidate& candidate : kept_) mass += candidate.weight;
-  return mass;
+// The likeliest token weighs exactly 1.
+void Sampler::KeepMinP(float min_p) {
+  if (min_p == 0) return;
+  const uint64_t weight_min = static_cast<uint64_t>(static_cast<double>(min_p) * kMassOne);
+  std::erase_if(kept_, [weight_min](const Candidate& candidate) { return candidate.weight < weight_min; });
 }
 
-SampledToken Sampler::Sample(absl::Span<const float> logits, const SamplingParams& params, uint32_t choice,
-                             int64_t position) {
-  TANDEM_CHECK(logits.size() == vocab_size_, "logits of this sampler's vocabulary");
-  if (params.temperature == 0) return Argmax(logits);
-  Collect(logits, params.temperature);
-  KeepTopK(params.top_k);
-  KeepTopP(params.top_p);
-
-  double max_z = kMinusInfinity;
-  for (const Candidate& candidate : kept_) max_z = std::max(max_z, candidate.z);
+int32_t Sampler::Draw(const SampleInput& input) const {
   const Candidate* best = nullptr;
   double best_score = kMinusInfinity;
   for (const Candidate& candidate : kept_) {
     // No noise can lift it, and equal scores go to the lower id: the order of kept_ decides nothing.
     if (best != nullptr && candidate.z + kNoiseMax < best_score) continue;
-    const double score = candidate.z + GumbelNoise(params.seed, choice, position, candidate.token);
+    const double score = candidate.z + GumbelNoise(input.params.seed, input.choice, input.position, candidate.token);
     const bool is_better =
         best == nullptr || score > best_score || (score == best_score && candidate.token < best->token);
     if (is_better) {
@@ -137,7 +113,44 @@ SampledToken Sampler::Sample(absl::Span<const float> logits, const SamplingParam
       best_score = score;
     }
   }
-  return {best->token, LogProbability(best->z, max_z, KeptMass())};
+  return best->token;
+}
+
+absl::Status Sampler::NothingLeft(const SampleInput& input) const {
+  const bool has_logit =
+      absl::c_any_of(input.logits, [](float logit) { return OrMinusInfinity(logit) != kMinusInfinity; });
+  if (has_logit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logit_bias and masked stop tokens leave no token to draw at position ", input.position));
+  }
+  return absl::InternalError(
+      absl::StrCat("the model gave no logit above -inf for position ", input.position, ", all are NaN or -inf"));
+}
+
+absl::StatusOr<SampledToken> Sampler::Sample(const SampleInput& input) {
+  const SamplingParams& params = input.params;
+  TANDEM_CHECK(input.logits.size() == vocab_size_, "logits of this sampler's vocabulary");
+  Collect(input.logits);
+  if (IsAdjusted(input)) Adjust(input);
+  std::erase_if(kept_, [](const Candidate& candidate) { return candidate.z == kMinusInfinity; });
+  if (kept_.empty()) return NothingLeft(input);
+
+  SampledToken sampled;
+  if (params.temperature == 0) {
+    sampled.token = absl::c_max_element(kept_, ComesAfter)->token;
+  } else {
+    for (Candidate& candidate : kept_) candidate.z /= params.temperature;
+    KeepTopK(params.top_k);
+    if (params.top_p < 1.0f || params.min_p > 0) {
+      const double max_z = absl::c_max_element(kept_, ComesAfter)->z;
+      for (Candidate& candidate : kept_) candidate.weight = Weight(candidate.z, max_z);
+      KeepTopP(params.top_p);
+      KeepMinP(params.min_p);
+    }
+    sampled.token = Draw(input);
+  }
+  if (params.wants_logprobs) sampled.logprobs = LogprobsOf(input.logits, sampled.token, params.num_top_logprobs);
+  return sampled;
 }
 
 }  // namespace tandem::model

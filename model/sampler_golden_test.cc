@@ -1,6 +1,8 @@
-// Proves words, noise, drawn tokens and log-probabilities against the NumPy reference (tests/golden/ops/sampling).
+// Proves words, noise, drawn tokens (with every filter, penalty, bias and mask) and log-probabilities against the NumPy
+// reference (tests/golden/ops/sampling).
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "model/philox.h"
 #include "model/sampler.h"
@@ -51,13 +53,84 @@ TEST_F(SamplerGoldenTest, DrawsTheSameTokens) {
   ASSERT_GT(tokens.size(), 0u);
   const size_t vocab = logits.size() / tokens.size();
   Sampler sampler(static_cast<int>(vocab));
+  const TokenCounts none;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const SampledToken drawn = sampler.Sample(
-        absl::MakeConstSpan(&logits[i * vocab], vocab),
-        {.temperature = temperatures[i], .top_p = top_ps[i], .top_k = top_ks[i], .seed = Word64(seeds, i)},
-        static_cast<uint32_t>(choices[i]), static_cast<int64_t>(Word64(positions, i)));
-    EXPECT_EQ(drawn.token, tokens[i]) << i;
-    EXPECT_NEAR(drawn.logprob, logprobs[i], 2e-6 + 1e-5 * std::fabs(logprobs[i])) << i;
+    const SamplingParams params{.temperature = temperatures[i],
+                                .top_p = top_ps[i],
+                                .top_k = top_ks[i],
+                                .seed = Word64(seeds, i),
+                                .wants_logprobs = true};
+    const auto drawn = sampler.Sample({.logits = absl::MakeConstSpan(&logits[i * vocab], vocab),
+                                       .params = params,
+                                       .counts = none,
+                                       .masked_tokens = {},
+                                       .choice = static_cast<uint32_t>(choices[i]),
+                                       .position = static_cast<int64_t>(Word64(positions, i))});
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    EXPECT_EQ(drawn->token, tokens[i]) << i;
+    EXPECT_NEAR(drawn->logprobs.logprob, logprobs[i], 2e-6 + 1e-5 * std::fabs(logprobs[i])) << i;
+  }
+}
+
+TEST_F(SamplerGoldenTest, PenaltiesBiasesMasksAndMinPGiveTheSameTokens) {
+  const auto floats = [&](const char* name) { return golden_.Floats(absl::StrCat("adjusted.", name)); };
+  const auto ints = [&](const char* name) { return golden_.Ints(absl::StrCat("adjusted.", name)); };
+  const std::vector<float> logits = floats("logits"), biases = floats("bias"),
+                           repetitions = floats("repetition_penalty"), frequencies = floats("frequency_penalty"),
+                           presences = floats("presence_penalty"), temperatures = floats("temperature"),
+                           top_ps = floats("top_p"), min_ps = floats("min_p"), logprobs = floats("logprob"),
+                           top_logprobs = floats("top_logprob");
+  const std::vector<int32_t> prompts = ints("prompt"), generated = ints("generated"), bias_tokens = ints("bias_token"),
+                             masked = ints("masked"), top_ks = ints("top_k"), choices = ints("choice"),
+                             seeds = ints("seed"), positions = ints("position"), tokens = ints("token"),
+                             top_tokens = ints("top_token");
+  const size_t num_rows = tokens.size();
+  ASSERT_GT(num_rows, 0u);
+  const size_t vocab = logits.size() / num_rows;
+  // The row's part of a list, without its padding.
+  const auto row_of = [num_rows](const std::vector<int32_t>& list, size_t row) {
+    const size_t width = list.size() / num_rows;
+    std::vector<int32_t> values(list.begin() + row * width, list.begin() + (row + 1) * width);
+    std::erase(values, -1);
+    return values;
+  };
+  Sampler sampler(static_cast<int>(vocab));
+  for (size_t i = 0; i < num_rows; ++i) {
+    SamplingParams params{.temperature = temperatures[i],
+                          .top_p = top_ps[i],
+                          .top_k = top_ks[i],
+                          .seed = Word64(seeds, i),
+                          .min_p = min_ps[i],
+                          .repetition_penalty = repetitions[i],
+                          .frequency_penalty = frequencies[i],
+                          .presence_penalty = presences[i],
+                          .wants_logprobs = true,
+                          .num_top_logprobs = kTopLogprobsMax};
+    const size_t num_biases = bias_tokens.size() / num_rows;
+    for (size_t j = i * num_biases; j < (i + 1) * num_biases; ++j) {
+      if (bias_tokens[j] >= 0) params.logit_bias.push_back({bias_tokens[j], biases[j]});
+    }
+    const std::vector<int32_t> prompt = row_of(prompts, i), masked_here = row_of(masked, i);
+    const std::vector<int32_t> answer = row_of(generated, i);
+    TokenCounts counts(std::vector<uint32_t>(prompt.begin(), prompt.end()), answer.size());
+    for (const int32_t token : answer) counts.Add(token);
+    const auto drawn = sampler.Sample({.logits = absl::MakeConstSpan(&logits[i * vocab], vocab),
+                                       .params = params,
+                                       .counts = counts,
+                                       .masked_tokens = masked_here,
+                                       .choice = static_cast<uint32_t>(choices[i]),
+                                       .position = static_cast<int64_t>(Word64(positions, i))});
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    EXPECT_EQ(drawn->token, tokens[i]) << i;
+    const TokenLogprobs& got = drawn->logprobs;
+    EXPECT_NEAR(got.logprob, logprobs[i], 2e-6 + 1e-5 * std::fabs(logprobs[i])) << i;
+    const std::vector<int32_t> top = row_of(top_tokens, i);
+    ASSERT_EQ(got.num_top, static_cast<int>(top.size())) << i;
+    for (size_t place = 0; place < top.size(); ++place) {
+      EXPECT_EQ(got.top_tokens[place], top[place]) << i << " place " << place;
+      const float expected = top_logprobs[i * kTopLogprobsMax + place];
+      EXPECT_NEAR(got.top_logprobs[place], expected, 2e-6 + 1e-5 * std::fabs(expected)) << i << " place " << place;
+    }
   }
 }
 

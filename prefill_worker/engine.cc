@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
 #include "prefill_worker/kv_announcer.h"
 #include "worker_shell/sampling.h"
@@ -60,8 +61,9 @@ void Engine::Handle(kvtransfer::SendToTarget& output) { outbox_.ToTarget(std::mo
 
 absl::Status Engine::Validate(const kvtransfer::StartRequest& start) const {
   if (is_draining_) return absl::UnavailableError("prefill worker is draining");
-  if (start.num_choices > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("num_choices ", start.num_choices, " is not served, at most 1"));
+  if (start.num_choices > worker_shell::kChoicesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_choices is ", start.num_choices, ", at most ", worker_shell::kChoicesMax));
   }
   const auto num_tokens = static_cast<int64_t>(start.prompt_tokens.size());
   const int64_t num_tokens_max = pages_.num_pages() * kvcache::kPageTokens;
@@ -75,8 +77,7 @@ absl::Status Engine::Validate(const kvtransfer::StartRequest& start) const {
           absl::StrCat("prompt token ", token, " is outside the vocabulary of ", executor_.vocab_size()));
     }
   }
-  const absl::Status sampling = model::ValidateSamplingParams(worker_shell::SamplingFrom(start.sampling));
-  if (!sampling.ok()) return sampling;
+  RETURN_IF_ERROR(worker_shell::ValidateDrawRules(start.sampling, start.stopping, executor_.vocab_size()));
   if (static_cast<int>(waiting_.size()) >= options_.num_waiting_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat("prompts in line: ", waiting_.size(), ", at most ", options_.num_waiting_max));
@@ -97,6 +98,8 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
     return;
   }
   request.prompt.assign(request.start.prompt_tokens.begin(), request.start.prompt_tokens.end());
+  request.draws = worker_shell::DrawRulesFrom(request.start.sampling, request.start.stopping,
+                                              static_cast<int64_t>(request.prompt.size()));
   waiting_.emplace(request.arrival, &request);
   has_work_ = true;
 }
@@ -210,10 +213,25 @@ void Engine::FinishChunks(absl::Span<const float> logits) {
     if (request.num_left() > 0) continue;
     active_.erase(request.arrival);
     if (!request.start.generated_tokens.empty()) continue;
-    const auto drawn = sampler_.Sample(logits.first(vocab_size), worker_shell::SamplingFrom(request.start.sampling),
-                                       /*choice=*/0, static_cast<int64_t>(request.prompt.size()));
+    SampleFirstTokens(request, logits.first(vocab_size));
     logits.remove_prefix(vocab_size);
-    transfer_.FirstToken(request.id, 0, static_cast<uint32_t>(drawn.token), drawn.logprob);
+  }
+}
+
+void Engine::SampleFirstTokens(const Request& request, absl::Span<const float> logits) {
+  const auto position = static_cast<int64_t>(request.prompt.size());
+  const model::TokenCounts counts = request.draws.params.HasPenalties()
+                                        ? model::TokenCounts(request.start.prompt_tokens, /*num_generated_max=*/0)
+                                        : model::TokenCounts();
+  for (int choice = 0; choice < request.start.num_choices; ++choice) {
+    const auto drawn = sampler_.Sample({.logits = logits,
+                                        .params = request.draws.params,
+                                        .counts = counts,
+                                        .masked_tokens = request.draws.MaskedAt(position),
+                                        .choice = static_cast<uint32_t>(choice),
+                                        .position = position});
+    if (!drawn.ok()) return transfer_.Fail(request.id, drawn.status());
+    transfer_.FirstToken(request.id, worker_shell::FirstTokenOf(choice, *drawn, request.draws.params.wants_logprobs));
     ++counters_.first_tokens;
   }
 }

@@ -5,7 +5,8 @@
 // caller sleeps until NextWake() or the next input.
 //
 // The life of a request: Start -> waits in line -> pages for its whole prompt -> Accepted -> chunk steps, in which each
-// layer's complete pages are announced while the next layer computes -> its first token, sampled and sent at once ->
+// layer's complete pages are announced while the next layer computes -> the first token of every choice, sampled and
+// sent at once ->
 // pages kept until decode says Done, aborts, or its lease lapses. Any of these ends it at any point before, too.
 // A Start that brings generated tokens gets its prompt's KV and no token: decode replays what it has.
 //
@@ -32,6 +33,7 @@
 #include "prefill_worker/chunk_scheduler.h"
 #include "prefill_worker/outbox.h"
 #include "proto/worker.pb.h"
+#include "worker_shell/sampling.h"
 
 namespace tandem::prefill {
 
@@ -86,6 +88,7 @@ class Engine final {
     kvtransfer::EpochId id;
     kvtransfer::StartRequest start;
     uint64_t arrival = 0;
+    worker_shell::DrawRules draws;
     std::vector<int32_t> prompt;         // as the executor takes it
     std::vector<kvcache::PageId> pages;  // page table; empty while it waits
     int64_t num_computed = 0;
@@ -103,6 +106,8 @@ class Engine final {
   void StepChunks();
   void AnnounceLayer(int layer);
   void FinishChunks(absl::Span<const float> logits);
+  // The first token of every choice, from the logits of the prompt's last row.
+  void SampleFirstTokens(const Request& request, absl::Span<const float> logits);
 
   const EngineOptions options_;
   const base::Clock& clock_;

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -66,7 +65,9 @@ struct Transfer {
   std::vector<uint32_t> prompt;
   proto::Sampling sampling;
   std::vector<int32_t> pages;  // of decode's pool
-  std::optional<uint32_t> first_token;
+  proto::Stopping stopping;
+  int num_choices = 1;
+  std::vector<proto::FirstToken> first_tokens;  // by choice
   bool is_ready = false;
   absl::Status failure;
 };
@@ -98,6 +99,9 @@ class EngineTest : public ::testing::Test, public Outbox {
   void ToTarget(kvtransfer::SendToTarget message) override { to_decode_.push_back(std::move(message.message)); }
 
   uint64_t Begin(int num_tokens, std::vector<uint32_t> generated = {}) {
+    return Begin(MakeTransfer(num_tokens), std::move(generated));
+  }
+  Transfer MakeTransfer(int num_tokens) const {
     Transfer transfer;
     std::mt19937 rng(static_cast<unsigned>(transfers_.size()) + 1);
     transfer.prompt.resize(num_tokens);
@@ -105,15 +109,20 @@ class EngineTest : public ::testing::Test, public Outbox {
     transfer.sampling.set_temperature(0.7f);
     transfer.sampling.set_top_p(0.95f);
     transfer.sampling.set_seed(rng());
+    transfer.stopping.set_max_new_tokens(10);
+    return transfer;
+  }
+  uint64_t Begin(Transfer transfer, std::vector<uint32_t> generated = {}) {
+    const auto num_tokens = static_cast<int64_t>(transfer.prompt.size());
     for (int i = 0; i < kvcache::PagesForTokens(num_tokens); ++i) transfer.pages.push_back(next_decode_page_++);
     kvtransfer::TransferRequest request{.key = {},
                                         .prompt_tokens = transfer.prompt,
                                         .generated_tokens = std::move(generated),
                                         .sampling = transfer.sampling,
-                                        .stopping = {},
+                                        .stopping = transfer.stopping,
+                                        .num_choices = transfer.num_choices,
                                         .target_pages = transfer.pages};
     request.key.set_request_id(transfers_.size() + 1);
-    request.stopping.set_max_new_tokens(10);
     const auto epoch = decode_->Begin(kPeer, std::move(request));
     EXPECT_TRUE(epoch.ok()) << epoch.status();
     transfers_[*epoch] = std::move(transfer);
@@ -131,8 +140,10 @@ class EngineTest : public ::testing::Test, public Outbox {
       if (auto* send = std::get_if<kvtransfer::SendMessage>(&output)) engine_->TargetMessage(kDecode, send->message);
       if (auto* fetch = std::get_if<kvtransfer::StartFetch>(&output)) Copy(*fetch);
       if (auto* first = std::get_if<kvtransfer::FirstTokenArrived>(&output)) {
-        transfers_[first->epoch].first_token = first->token;
-        first_token_order_.push_back(first->epoch);
+        Transfer& transfer = transfers_[first->epoch];
+        transfer.first_tokens.resize(std::max<size_t>(transfer.first_tokens.size(), first->first_token.choice() + 1));
+        transfer.first_tokens[first->first_token.choice()] = first->first_token;
+        if (first->first_token.choice() == 0) first_token_order_.push_back(first->epoch);
       }
       if (auto* ready = std::get_if<kvtransfer::TransferReady>(&output)) transfers_[ready->epoch].is_ready = true;
       if (auto* failed = std::get_if<kvtransfer::TransferFailed>(&output)) {
@@ -190,16 +201,30 @@ class EngineTest : public ::testing::Test, public Outbox {
       }
     }
   }
-  uint32_t ExpectedFirstToken(uint64_t epoch) {
-    proto::Stopping stopping;
-    stopping.set_max_new_tokens(1);
-    return sim::OracleTokens({transfers_[epoch].prompt, transfers_[epoch].sampling, stopping}, kModel, kNumLayers,
-                             1 << 20)[0];
-  }
   void ExpectServed(uint64_t epoch) {
     ExpectArrivedWhole(epoch);
-    ASSERT_TRUE(transfers_[epoch].first_token.has_value());
-    EXPECT_EQ(*transfers_[epoch].first_token, ExpectedFirstToken(epoch));
+    const Transfer& transfer = transfers_[epoch];
+    ASSERT_EQ(static_cast<int>(transfer.first_tokens.size()), transfer.num_choices);
+    proto::Stopping stopping = transfer.stopping;
+    stopping.set_max_new_tokens(1);
+    stopping.set_min_new_tokens(std::min(1u, stopping.min_new_tokens()));
+    for (uint32_t choice = 0; choice < transfer.first_tokens.size(); ++choice) {
+      const proto::FirstToken& first = transfer.first_tokens[choice];
+      const sim::OracleAnswer expected =
+          sim::AskOracle({transfer.prompt, transfer.sampling, stopping}, kModel, kNumLayers, 1 << 20, choice);
+      EXPECT_EQ(first.token(), expected.tokens[0]) << "choice " << choice;
+      if (!transfer.sampling.wants_logprobs()) {
+        EXPECT_FALSE(first.has_top_logprobs());
+        continue;
+      }
+      const model::TokenLogprobs& logprobs = expected.logprobs[0];
+      EXPECT_EQ(first.logprob(), logprobs.logprob);
+      ASSERT_EQ(first.top_logprobs().tokens_size(), logprobs.num_top);
+      for (int place = 0; place < logprobs.num_top; ++place) {
+        EXPECT_EQ(first.top_logprobs().tokens(place), static_cast<uint32_t>(logprobs.top_tokens[place]));
+        EXPECT_EQ(first.top_logprobs().logprobs(place), logprobs.top_logprobs[place]);
+      }
+    }
   }
   void ExpectNothingHeld() {
     EXPECT_TRUE(engine_->IsAtRest());
@@ -268,6 +293,51 @@ TEST_F(EngineTest, TheFirstTokenIsSentAtOnceThoughNoPageWasFetched) {
                           [](const proto::TransferMessage& message) { return message.has_first_token(); }));
 }
 
+TEST_F(EngineTest, EveryChoiceHasItsOwnFirstTokenUnderEveryOption) {
+  Start(16, 100);
+  std::vector<uint64_t> epochs;
+  for (const int length : {1, 64, 100, 130}) {
+    Transfer transfer = MakeTransfer(length);
+    transfer.num_choices = 5;
+    proto::Sampling& sampling = transfer.sampling;
+    sampling.set_min_p(0.01f);
+    sampling.set_repetition_penalty(1.6f);
+    sampling.set_frequency_penalty(2);  // of nothing: no token of the prompt is one of the answer
+    sampling.add_logit_bias()->set_token(7);
+    sampling.mutable_logit_bias(0)->set_bias(5);
+    sampling.set_wants_logprobs(true);
+    sampling.set_num_top_logprobs(6);
+    transfer.stopping.set_min_new_tokens(1);
+    for (uint32_t token = 0; token < 50; ++token) transfer.stopping.add_stop_token_ids(token);
+    epochs.push_back(Begin(transfer));
+  }
+  Settle();
+  for (const uint64_t epoch : epochs) {
+    ExpectServed(epoch);
+    for (const proto::FirstToken& first : transfers_[epoch].first_tokens) EXPECT_GE(first.token(), 50u);
+  }
+  EXPECT_EQ(engine_->counters().first_tokens, 20);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, APromptWithNoTokenToDrawEndsWithAReasonAndAlone) {
+  Start(16, 100);
+  Transfer banned = MakeTransfer(100);
+  for (int token = 0; token < kModel.vocab_size; ++token) {
+    proto::LogitBias& entry = *banned.sampling.add_logit_bias();
+    entry.set_token(token);
+    entry.set_bias(-100);
+  }
+  const uint64_t epoch = Begin(banned);
+  const uint64_t other = Begin(90);
+  Settle();
+  EXPECT_EQ(transfers_[epoch].failure.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(transfers_[epoch].failure.message()),
+              ::testing::HasSubstr("leave no token to draw at position 100"));
+  ExpectServed(other);
+  ExpectNothingHeld();
+}
+
 TEST_F(EngineTest, AShortPromptOvertakesALongOne) {
   Start(32, 64);
   const uint64_t long_one = Begin(1000);
@@ -296,6 +366,15 @@ TEST_F(EngineTest, RefusesWhatCannotBeServed) {
   const uint64_t larger_than_the_pool = Begin(129);
   Settle();
   EXPECT_EQ(transfers_[larger_than_the_pool].failure.code(), absl::StatusCode::kInvalidArgument);
+  Transfer many_choices = MakeTransfer(10);
+  many_choices.num_choices = 129;
+  const uint64_t too_many_choices = Begin(many_choices);
+  Transfer no_sense = MakeTransfer(10);
+  no_sense.sampling.set_min_p(2);
+  const uint64_t refused = Begin(no_sense);
+  Settle();
+  EXPECT_EQ(transfers_[too_many_choices].failure.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(transfers_[refused].failure.message()), ::testing::HasSubstr("min_p is 2"));
   Begin(128);
   Begin(1);
   const uint64_t one_too_many = Begin(1);
@@ -314,7 +393,7 @@ TEST_F(EngineTest, WhereTokensAreKnownNothingIsSampled) {
   const uint64_t epoch = Begin(100, {5, 6, 7});
   Settle();
   ExpectArrivedWhole(epoch);
-  EXPECT_FALSE(transfers_[epoch].first_token.has_value());
+  EXPECT_THAT(transfers_[epoch].first_tokens, IsEmpty());
   EXPECT_EQ(engine_->counters().first_tokens, 0);
   ExpectNothingHeld();
 }

@@ -3,7 +3,9 @@
 namespace tandem::worker_shell {
 
 EngineMetrics::EngineMetrics(base::Metrics& m)
-    : running_requests_(m.AddGauge("tandem_num_running_reqs", "Requests that hold KV pages and are being computed.")),
+    : running_requests_(
+          m.AddGauge("tandem_num_running_reqs",
+                     "Requests that hold KV pages and are being computed; at decode each choice counts.")),
       queued_requests_(m.AddGauge("tandem_num_queue_reqs", "Requests that wait for KV pages.")),
       queued_tokens_(m.AddGauge("tandem_num_queue_tokens",
                                 "Tokens whose KV is not computed yet: of requests that wait and, in prefill, of "

@@ -12,7 +12,12 @@
 namespace tandem::sim {
 
 std::vector<uint32_t> OracleTokens(const OracleRequest& request, const HashModelOptions& model, int num_layers,
-                                   int64_t context_length_max) {
+                                   int64_t context_length_max, uint32_t choice) {
+  return AskOracle(request, model, num_layers, context_length_max, choice).tokens;
+}
+
+OracleAnswer AskOracle(const OracleRequest& request, const HashModelOptions& model, int num_layers,
+                       int64_t context_length_max, uint32_t choice) {
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
   const int64_t num_tokens_max =
       std::min<int64_t>(num_prompt_tokens + request.stopping.max_new_tokens(), context_length_max);
@@ -23,7 +28,10 @@ std::vector<uint32_t> OracleTokens(const OracleRequest& request, const HashModel
   std::vector<int32_t> page_table(num_pages);
   std::iota(page_table.begin(), page_table.end(), 0);
 
-  std::vector<uint32_t> generated;
+  const model::SamplingParams params = worker_shell::SamplingFrom(request.sampling);
+  const std::vector<int32_t> stop_ids(request.stopping.stop_token_ids().begin(),
+                                      request.stopping.stop_token_ids().end());
+  OracleAnswer answer;
   std::vector<float> logits(model.vocab_size);
   std::vector<int32_t> rows(request.prompt_tokens.begin(), request.prompt_tokens.end());
   int64_t position = 0;
@@ -37,13 +45,22 @@ std::vector<uint32_t> OracleTokens(const OracleRequest& request, const HashModel
         {.tokens = rows, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits));
     TANDEM_CHECK(status.ok(), "the oracle's model refuses a request");
     position += static_cast<int64_t>(rows.size());
-    const uint32_t token = static_cast<uint32_t>(
-        sampler.Sample(logits, worker_shell::SamplingFrom(request.sampling), /*choice=*/0, position).token);
-    generated.push_back(token);
-    const auto& stop_ids = request.stopping.stop_token_ids();
-    if (std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end()) return generated;
-    if (num_prompt_tokens + static_cast<int64_t>(generated.size()) >= num_tokens_max) return generated;
-    rows = {static_cast<int32_t>(token)};
+    // Counted anew for every token: nothing to be kept right.
+    model::TokenCounts counts(request.prompt_tokens, answer.tokens.size());
+    for (const uint32_t token : answer.tokens) counts.Add(static_cast<int32_t>(token));
+    const bool may_stop = answer.tokens.size() >= request.stopping.min_new_tokens();
+    const auto sampled = sampler.Sample({.logits = logits,
+                                         .params = params,
+                                         .counts = counts,
+                                         .masked_tokens = may_stop ? absl::Span<const int32_t>() : stop_ids,
+                                         .choice = choice,
+                                         .position = position});
+    TANDEM_CHECK(sampled.ok(), "the oracle has no token to draw");
+    answer.tokens.push_back(static_cast<uint32_t>(sampled->token));
+    if (params.wants_logprobs) answer.logprobs.push_back(sampled->logprobs);
+    if (std::find(stop_ids.begin(), stop_ids.end(), sampled->token) != stop_ids.end()) return answer;
+    if (num_prompt_tokens + static_cast<int64_t>(answer.tokens.size()) >= num_tokens_max) return answer;
+    rows = {sampled->token};
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "model/logprobs.h"
 #include "proto/common.pb.h"
 #include "tests/sim/hash_model.h"
 
@@ -17,8 +18,16 @@ struct OracleRequest {
   proto::Stopping stopping;
 };
 
-// All generated tokens, the stop token included. context_length_max bounds prompt and generated tokens together.
+struct OracleAnswer {
+  std::vector<uint32_t> tokens;                // the stop token included
+  std::vector<model::TokenLogprobs> logprobs;  // of each token; empty unless wanted
+};
+
+// What one choice answers. context_length_max bounds prompt and generated tokens together.
+OracleAnswer AskOracle(const OracleRequest& request, const HashModelOptions& model, int num_layers,
+                       int64_t context_length_max, uint32_t choice = 0);
+// Its tokens.
 std::vector<uint32_t> OracleTokens(const OracleRequest& request, const HashModelOptions& model, int num_layers,
-                                   int64_t context_length_max);
+                                   int64_t context_length_max, uint32_t choice = 0);
 
 }  // namespace tandem::sim

@@ -1,5 +1,6 @@
 #include "tests/sim/whole_prompt_prefill.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,9 +62,20 @@ void WholePromptPrefill::Compute(const kvtransfer::AdmitRequest& admit) {
       {.tokens = prompt, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits));
   TANDEM_CHECK(status.ok(), "the hash model refuses a prompt");
   if (admit.start.generated_tokens.empty()) {
-    const auto drawn = sampler_.Sample(logits, worker_shell::SamplingFrom(admit.start.sampling), /*choice=*/0,
-                                       static_cast<int64_t>(prompt.size()));
-    transfer_.FirstToken(admit.id, 0, static_cast<uint32_t>(drawn.token), drawn.logprob);
+    const auto position = static_cast<int64_t>(prompt.size());
+    const worker_shell::DrawRules draws =
+        worker_shell::DrawRulesFrom(admit.start.sampling, admit.start.stopping, position);
+    const model::TokenCounts counts(admit.start.prompt_tokens, 0);
+    for (int choice = 0; choice < std::min(admit.start.num_choices, num_choices_to_sample_); ++choice) {
+      const auto drawn = sampler_.Sample({.logits = logits,
+                                          .params = draws.params,
+                                          .counts = counts,
+                                          .masked_tokens = draws.MaskedAt(position),
+                                          .choice = static_cast<uint32_t>(choice),
+                                          .position = position});
+      TANDEM_CHECK(drawn.ok(), "the hash model gives no logits");
+      transfer_.FirstToken(admit.id, worker_shell::FirstTokenOf(choice, *drawn, draws.params.wants_logprobs));
+    }
   }
   if (!holds_announcements_) Announce(admit.id, request);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,6 +37,8 @@ class WholePromptPrefill final {
   // While true, first tokens are sampled and sent but pages are not announced.
   void HoldAnnouncements(bool hold) { holds_announcements_ = hold; }
   void RefuseNext(absl::Status status) { refusals_.push_back(std::move(status)); }
+  // Samples for no more than the first `count` choices: the others' first tokens never come.
+  void SampleOnly(int count) { num_choices_to_sample_ = count; }
   // Flips a bit of the next prompts' first pages, behind the back of their sums.
   void CorruptNextPrompts(int count) { num_to_corrupt_ = count; }
 
@@ -65,6 +68,7 @@ class WholePromptPrefill final {
   std::vector<std::vector<uint32_t>> generated_of_starts_;
   bool holds_announcements_ = false;
   int num_to_corrupt_ = 0;
+  int num_choices_to_sample_ = std::numeric_limits<int>::max();
 };
 
 }  // namespace tandem::sim

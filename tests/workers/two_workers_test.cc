@@ -209,7 +209,7 @@ class TwoWorkersTest : public ::testing::Test {
         model.model(), model::GoldenTokens(num_prompt_tokens, kVocabSize),
         {.sampling = {.temperature = temperature, .seed = id}, .max_new_tokens = max_new_tokens, .stop_token_ids = {}});
     EXPECT_TRUE(tokens.ok()) << tokens.status();
-    return {tokens->begin(), tokens->end()};
+    return {tokens->tokens.begin(), tokens->tokens.end()};
   }
   void ExpectRightAnswers() {
     constexpr int kLengths[] = {1, 64, 65, 200, 333};

@@ -11,7 +11,7 @@
 namespace tandem::generate {
 namespace {
 
-absl::Status Validate(absl::Span<const int32_t> prompt, const GenerateOptions& options) {
+absl::Status Validate(absl::Span<const int32_t> prompt, const GenerateOptions& options, int vocab_size) {
   if (prompt.empty()) return absl::InvalidArgumentError("prompt is empty");
   if (options.max_new_tokens < 1) {
     return absl::InvalidArgumentError(
@@ -20,7 +20,13 @@ absl::Status Validate(absl::Span<const int32_t> prompt, const GenerateOptions& o
   if (options.chunk_size < 1) {
     return absl::InvalidArgumentError(absl::StrCat("chunk_size is ", options.chunk_size, ", must be at least 1"));
   }
-  return model::ValidateSamplingParams(options.sampling);
+  for (const int32_t token : options.stop_token_ids) {
+    if (token < 0 || token >= vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stop_token_ids names token ", token, ", outside the vocabulary of ", vocab_size));
+    }
+  }
+  return model::ValidateSamplingParams(options.sampling, vocab_size);
 }
 
 // One sequence, from position 0.
@@ -52,24 +58,34 @@ class Sequence final {
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> Generate(model::ModelExecutor& executor, absl::Span<const int32_t> prompt,
-                                              const GenerateOptions& options) {
-  RETURN_IF_ERROR(Validate(prompt, options));
+absl::StatusOr<Generated> Generate(model::ModelExecutor& executor, absl::Span<const int32_t> prompt,
+                                   const GenerateOptions& options) {
+  RETURN_IF_ERROR(Validate(prompt, options, executor.vocab_size()));
   Sequence sequence(executor, static_cast<int64_t>(prompt.size()) + options.max_new_tokens);
   model::Sampler sampler(executor.vocab_size());
   absl::Span<const float> logits;
   for (size_t begin = 0; begin < prompt.size(); begin += options.chunk_size) {
     ASSIGN_OR_RETURN(logits, sequence.Append(prompt.subspan(begin, options.chunk_size)));
   }
-  std::vector<int32_t> generated;
+  model::TokenCounts counts(std::vector<uint32_t>(prompt.begin(), prompt.end()), options.max_new_tokens);
+  Generated generated;
   while (true) {
-    const int64_t position = static_cast<int64_t>(prompt.size() + generated.size());
-    generated.push_back(sampler.Sample(logits, options.sampling, /*choice=*/0, position).token);
-    if (static_cast<int>(generated.size()) == options.max_new_tokens ||
-        absl::c_linear_search(options.stop_token_ids, generated.back())) {
+    const auto num_generated = static_cast<int>(generated.tokens.size());
+    const bool may_stop = num_generated >= options.min_new_tokens;
+    ASSIGN_OR_RETURN(const model::SampledToken sampled,
+                     sampler.Sample({.logits = logits,
+                                     .params = options.sampling,
+                                     .counts = counts,
+                                     .masked_tokens = may_stop ? absl::Span<const int32_t>() : options.stop_token_ids,
+                                     .choice = options.choice,
+                                     .position = static_cast<int64_t>(prompt.size()) + num_generated}));
+    generated.tokens.push_back(sampled.token);
+    if (options.sampling.wants_logprobs) generated.logprobs.push_back(sampled.logprobs);
+    if (num_generated + 1 == options.max_new_tokens || absl::c_linear_search(options.stop_token_ids, sampled.token)) {
       return generated;
     }
-    ASSIGN_OR_RETURN(logits, sequence.Append({&generated.back(), 1}));
+    counts.Add(sampled.token);
+    ASSIGN_OR_RETURN(logits, sequence.Append({&generated.tokens.back(), 1}));
   }
 }
 

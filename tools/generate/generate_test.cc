@@ -16,7 +16,7 @@ std::vector<int32_t> Generated(const GenerateOptions& options, int num_prompt_to
   model::TestModel model(model::MakeTestCheckpoint("v32-micro", 1), {});
   const auto generated = Generate(model.model(), model::GoldenTokens(num_prompt_tokens, kVocabSize), options);
   EXPECT_TRUE(generated.ok()) << generated.status();
-  return generated.value_or(std::vector<int32_t>());
+  return generated.ok() ? generated->tokens : std::vector<int32_t>();
 }
 
 // Greedy, with the whole sequence computed anew for every token: no cache to be wrong.
@@ -68,6 +68,8 @@ TEST(GenerateTest, RefusesWhatCannotBe) {
   EXPECT_EQ(Generate(model.model(), prompt, {.max_new_tokens = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Generate(model.model(), prompt, {.chunk_size = 0}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Generate(model.model(), prompt, {.sampling = {.temperature = -1}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Generate(model.model(), prompt, {.stop_token_ids = {kVocabSize}}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Generate(model.model(), std::vector<int32_t>{kVocabSize}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -143,13 +143,14 @@ absl::StatusOr<std::vector<uint32_t>> RunModel(const worker_shell::ServedModel& 
   ASSIGN_OR_RETURN(const Side side, BuildSide(model, layout, arguments.chunked_prefill_size));
   const auto& [prompt_tokens, generated_tokens, sampling, stopping] = arguments.input;
   const std::vector<int32_t> prompt(prompt_tokens.begin(), prompt_tokens.end());
-  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens,
+  ASSIGN_OR_RETURN(const Generated generated,
                    Generate(*side.executor, prompt,
                             {.sampling = worker_shell::SamplingFrom(sampling),
                              .max_new_tokens = static_cast<int>(stopping.max_new_tokens()),
                              .chunk_size = arguments.chunked_prefill_size,
+                             .min_new_tokens = static_cast<int>(stopping.min_new_tokens()),
                              .stop_token_ids = {stopping.stop_token_ids().begin(), stopping.stop_token_ids().end()}}));
-  return std::vector<uint32_t>(tokens.begin(), tokens.end());
+  return std::vector<uint32_t>(generated.tokens.begin(), generated.tokens.end());
 }
 
 absl::StatusOr<std::vector<uint32_t>> Run(const Arguments& arguments) {

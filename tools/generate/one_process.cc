@@ -46,6 +46,9 @@ OneProcess::OneProcess(const OneProcessOptions& options, const base::Clock& cloc
   router.set_instance("one-process");
   router.set_incarnation(kRouterIncarnation);
   decode_.RouterAttached(kStreamId, router);
+  proto::RouterMessage nothing_yet;
+  nothing_yet.mutable_reattach()->set_is_last(true);
+  decode_.RouterMessage(kStreamId, nothing_yet);
   decode_.PeerUp(kPeer, {.incarnation = kPrefillIncarnation,
                          .session = kSession,
                          .num_pages = prefill_pool.layout().num_pages,

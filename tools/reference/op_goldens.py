@@ -454,7 +454,8 @@ def sampling(random):
     for row, (t, k, p) in enumerate(zip(temperature, top_k, top_p)):
         if t > 0:
             assert draws.kept_set(np.nan_to_num(logits[row], nan=-np.inf), t, k, p)[2] > 1e-6, "top_p cuts at a tie"
-    token, logprob, gap = zip(*drawn)
+    token, gap = zip(*drawn)
+    logprob = [draws.logprobs(row)[t] for row, t in zip(logits, token)]
     cases = {
         "philox": {"seed": _low_high(seeds), "counter": _bits32(counters),
                    "words": _bits32([draws.philox4x32(s, c) for s, c in zip(seeds, counters)])},
@@ -463,14 +464,62 @@ def sampling(random):
         "draw": {"logits": f32(logits), "temperature": f32(temperature), "top_k": i32(top_k), "top_p": f32(top_p),
                  "seed": _low_high(row_seeds), "choice": i32(row_choices), "position": _low_high(row_positions),
                  "token": i32(token), "logprob": f32(logprob), "gap": f32(gap)},
+        "adjusted": _adjusted_draws(random, row_seeds, row_choices, row_positions),
     }  # fmt: skip
     return Op(
         cases,
         {"words": exact(), "value": relative(2e-7, 1e-9, "two logarithms in double, stored as FP32"),
          "token": {"metric": "exact", "why": "rows with gap below 1e-6 and above 0 do not occur"},
-         "logprob": relative(1e-5, 2e-6, "a mass in fixed point and FP32 storage")},
+         "top_token": exact(),
+         "logprob": relative(1e-5, 2e-6, "a mass in fixed point and FP32 storage"),
+         "top_logprob": relative(1e-5, 2e-6, "a mass in fixed point and FP32 storage")},
         {},
     )  # fmt: skip
+
+
+def _adjusted_draws(random, seeds, choices, positions):
+    """Rows with penalties, biases, masks, min_p and top log-probabilities. Lists are padded with -1."""
+    vocab, rows, top = 64, len(seeds), 20
+    logits = f32(random.normal(0, 2, (rows, vocab))).values()
+    logits[0, 8:12] = logits[0, 8]  # equal ones among the likeliest
+    logits[0, 8:12] += 10
+    logits[1, 20:] = -np.inf  # fewer than asked for
+    logits[2, 30] = np.nan
+    prompt = random.integers(0, vocab, (rows, 12))
+    generated = random.integers(0, vocab // 4, (rows, 10))  # some several times
+    generated[np.arange(rows) % 3 == 0, 4:] = -1
+    bias_token = np.stack([random.choice(vocab, 5, replace=False) for _ in range(rows)])
+    bias = f32(random.choice([-100.0, -3.5, 0.5, 2.0, 6.0], (rows, 5))).values()
+    bias_token[::4] = -1
+    masked = np.where(np.arange(rows)[:, None] % 2 == 0, np.argsort(-logits, axis=1)[:, :2], -1)
+    repetition = f32(random.choice([1.0, 1.0, 1.3, 0.8], rows)).values()
+    frequency = f32(random.choice([0.0, 0.4, -0.7, 2.0], rows)).values()
+    presence = f32(random.choice([0.0, 1.1, -0.3], rows)).values()
+    temperature = f32(random.choice([0.0, 0.6, 1.0, 1.7], rows)).values()
+    top_k = random.choice([0, 0, 30], rows)
+    top_p = f32(random.choice([1.0, 1.0, 0.9], rows)).values()
+    min_p = f32(random.choice([0.0, 0.02, 0.3, 1.0], rows)).values()
+    token, logprob, gap, top_token, top_logprob = [], [], [], [], []
+    for r in range(rows):
+        known = [row[row >= 0].tolist() for row in (prompt[r], generated[r], masked[r])]
+        pairs = [(t, b) for t, b in zip(bias_token[r], bias[r]) if t >= 0]
+        z = draws.adjusted(logits[r], known[0], known[1], repetition[r], frequency[r], presence[r], pairs, known[2])
+        if temperature[r] > 0:
+            assert draws.kept_set(z, temperature[r], top_k[r], top_p[r], min_p[r])[2] > 1e-6, "a filter cuts at a tie"
+        drawn = draws.sample(z, temperature[r], top_k[r], top_p[r], seeds[r], choices[r], positions[r], min_p[r])
+        assert drawn[1] > 1e-6, "two tokens score alike"
+        ids, values = draws.top_logprobs(logits[r], top)
+        token.append(drawn[0])
+        gap.append(drawn[1])
+        logprob.append(draws.logprobs(logits[r])[drawn[0]])
+        top_token.append(np.pad(ids, (0, top - len(ids)), constant_values=-1))
+        top_logprob.append(np.pad(values, (0, top - len(values))))
+    return {"logits": f32(logits), "prompt": i32(prompt), "generated": i32(generated), "bias_token": i32(bias_token),
+            "bias": f32(bias), "masked": i32(masked), "repetition_penalty": f32(repetition),
+            "frequency_penalty": f32(frequency), "presence_penalty": f32(presence), "temperature": f32(temperature),
+            "top_k": i32(top_k), "top_p": f32(top_p), "min_p": f32(min_p), "seed": _low_high(seeds),
+            "choice": i32(choices), "position": _low_high(positions), "token": i32(token), "logprob": f32(logprob),
+            "gap": f32(gap), "top_token": i32(np.array(top_token)), "top_logprob": f32(np.array(top_logprob))}  # fmt: skip
 
 
 OPS = {

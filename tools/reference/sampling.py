@@ -1,7 +1,7 @@
-"""The next token from logits: Philox 4x32-10, Gumbel noise of a candidate, the kept set.
+"""The next token from logits: Philox 4x32-10, Gumbel noise of a candidate, penalties, the kept set, log-probabilities.
 
 noise of token = -log(-log u), u = ((w0 2^32 + w1) >> 12 + 1/2) 2^-52, w = philox(key = seed; counter = token, position
-low, position high, choice). token = argmax over the kept set of logit / temperature + noise.
+low, position high, choice). token = argmax over the kept set of adjusted logit / temperature + noise.
 """
 
 import numpy as np
@@ -32,32 +32,65 @@ def gumbel(seed, choice, position, tokens):
     return -np.log(-np.log(u))
 
 
-def kept_set(logits, temperature, top_k, top_p):
-    """(ids in order of probability, their probabilities before renormalisation, distance of top_p's cut to a tie).
+def adjusted(logits, prompt, generated, repetition=1.0, frequency=0.0, presence=0.0, bias=(), masked=()):
+    """The logits that are drawn from. bias: (token, value) pairs, -100 bans; masked: tokens that may not be drawn."""
+    result = np.where(np.isnan(logits), -np.inf, np.asarray(logits, np.float64))
+    for token in {*prompt, *generated}:
+        result[token] = result[token] / repetition if result[token] > 0 else result[token] * repetition
+    for token in set(generated):
+        result[token] -= frequency * list(generated).count(token)
+        result[token] -= presence
+    for token, value in bias:
+        result[token] += -np.inf if value <= -100 else value
+    result[list(masked)] = -np.inf
+    return result
 
-    The top_k highest logits (0: all); of these the shortest prefix whose mass is at least top_p of theirs.
+
+def kept_set(logits, temperature, top_k, top_p, min_p=0.0):
+    """(ids in order of probability, their probabilities before renormalisation, distance of the cuts to a tie).
+
+    The top_k highest logits (0: all); of these the shortest prefix whose mass is at least top_p of theirs; of these the
+    ones at least min_p times as probable as the first. Logits of -inf are never kept.
     """
     order = np.argsort(-logits, kind="stable")
+    order = order[logits[order] > -np.inf]
     if top_k:
         order = order[:top_k]
     p = np.exp((logits[order] - logits[order[0]]) / temperature)
-    p /= p.sum()
-    mass = np.cumsum(p)
-    if top_p >= 1:
-        return order, p, np.inf
-    count = int(np.argmax(mass >= top_p)) + 1
-    return order[:count], p[:count], float(np.abs(mass - top_p).min())
+    count = len(order)
+    margin = np.inf
+    if top_p < 1:
+        mass = np.cumsum(p / p.sum())
+        count = int(np.argmax(mass >= top_p)) + 1
+        margin = float(np.abs(mass - top_p).min())
+    if min_p > 0:
+        count = min(count, int((p >= min_p).sum()))
+        margin = min(margin, float(np.abs(p - min_p).min()) if min_p < 1 else np.inf)
+    return order[:count], (p / p.sum())[:count], margin
 
 
-def sample(logits, temperature, top_k, top_p, seed, choice, position):
-    """(token, log-probability in the kept set, gap of the two best scores)."""
+def sample(logits, temperature, top_k, top_p, seed, choice, position, min_p=0.0):
+    """(token, gap of the two best scores) from adjusted logits."""
     logits = np.where(np.isnan(logits), -np.inf, logits)
     if temperature == 0:
-        token = int(np.argmax(logits))
-        gap = np.diff(np.sort(logits)[-2:])[0]
-        return token, float(logits[token] - logits.max() - np.log(np.exp(logits - logits.max()).sum())), float(gap)
-    ids, p, _ = kept_set(logits, temperature, top_k, top_p)
+        return int(np.argmax(logits)), float(np.diff(np.sort(logits)[-2:])[0])
+    ids, _, _ = kept_set(logits, temperature, top_k, top_p, min_p)
     score = logits[ids] / temperature + gumbel(seed, choice, position, ids)
     best = int(np.argmax(score))
     gap = np.diff(np.sort(score)[-2:])[0] if len(score) > 1 else np.inf
-    return int(ids[best]), float(np.log(p[best] / p.sum())), float(gap)
+    return int(ids[best]), float(gap)
+
+
+def logprobs(logits):
+    """Log softmax of the logits as the model gave them."""
+    logits = np.where(np.isnan(logits), -np.inf, logits)
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def top_logprobs(logits, count):
+    """(ids, log-probabilities) of the likeliest tokens, the lower id first among equals; none of probability 0."""
+    values = logprobs(logits)
+    order = np.argsort(-values, kind="stable")[:count]
+    order = order[values[order] > -np.inf]
+    return order, values[order]

@@ -59,3 +59,34 @@ def test_the_kept_set_is_the_shortest_prefix_with_the_mass():
 
 def test_temperature_0_is_argmax_with_the_lower_id_on_ties():
     assert sampling.sample(np.array([1.0, 3.0, 3.0, np.nan]), 0, 0, 1, 1, 0, 0)[0] == 1
+
+
+def test_penalties_by_hand():
+    logits = np.array([2.0, -2.0, 1.0, 0.5, np.nan, -np.inf])
+    # Token 0 is in the prompt, 1 in both, 2 twice in the answer.
+    result = sampling.adjusted(logits, [0, 1, 0], [1, 2, 2], repetition=2.0, frequency=0.5, presence=0.25)
+    assert result.tolist() == [1.0, -4.0 - 0.5 - 0.25, 0.5 - 1.0 - 0.25, 0.5, -np.inf, -np.inf]
+
+
+def test_a_bias_is_added_after_penalties_and_minus_100_bans():
+    logits = np.array([4.0, 4.0, 4.0, 4.0])
+    result = sampling.adjusted(logits, [0, 1], [], repetition=2.0, bias=[(0, 1.5), (2, -100.0)], masked=[3])
+    assert result.tolist() == [3.5, 2.0, -np.inf, -np.inf]
+
+
+def test_min_p_keeps_what_is_at_least_that_share_of_the_likeliest():
+    logits = np.log(np.array([0.1, 0.4, 0.2, 0.3]))
+    assert sampling.kept_set(logits, 1, 0, 1.0, 0.49)[0].tolist() == [1, 3, 2]
+    assert sampling.kept_set(logits, 1, 0, 1.0, 0.51)[0].tolist() == [1, 3]
+    assert sampling.kept_set(logits, 1, 0, 1.0, 1.0)[0].tolist() == [1]
+    # The share is of probabilities at this temperature: (0.2 / 0.4) ** 2.
+    assert sampling.kept_set(logits, 0.5, 0, 1.0, 0.26)[0].tolist() == [1, 3]
+    assert sampling.kept_set(logits, 0.5, 0, 1.0, 0.24)[0].tolist() == [1, 3, 2]
+
+
+def test_logprobs_are_the_log_softmax_and_top_ones_are_ordered():
+    logits = np.log(np.array([0.1, 0.4, 0.2, 0.2, 0.1])) + 3
+    np.testing.assert_allclose(np.exp(sampling.logprobs(logits)), [0.1, 0.4, 0.2, 0.2, 0.1])
+    ids, values = sampling.top_logprobs(np.append(logits, -np.inf), 20)
+    assert ids.tolist() == [1, 2, 3, 0, 4]
+    np.testing.assert_allclose(np.exp(values), [0.4, 0.2, 0.2, 0.1, 0.1])

@@ -1,0 +1,101 @@
+// One request as the engine holds it, from its arrival until its Ended, and its sequences, one for each choice.
+//
+//   waiting      in line, holds nothing
+//   transferring holds its pages; its prompt is on its way from prefill
+//   running      its prompt is in place; those of its sequences that hold pages are stepped
+//   releasing    gives back what it holds, here and on its peer; then it ends, or waits again
+//
+// A sequence of a running request without pages has ended, or was retracted alone: then it goes on when the request is
+// admitted again, which is when none of its sequences holds pages any more.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "decode_worker/generate_request.h"
+#include "decode_worker/page_sharing.h"
+#include "kvcache/page_allocator.h"
+#include "model/logprobs.h"
+#include "model/token_counts.h"
+#include "worker_shell/sampling.h"
+
+namespace tandem::decode {
+
+enum class Phase { kWaiting, kTransferring, kRunning, kReleasing };
+
+struct Outcome {
+  absl::Status error;  // OK: finished
+  bool is_cancelled = false;
+};
+
+struct Sequence {
+  int choice = 0;
+  std::vector<uint32_t> generated;  // accepted by the router before, then sent to it
+  // Of generated, without those that the router brought; empty unless wanted.
+  std::vector<model::TokenLogprobs> logprobs;
+  proto::FinishReason finish_reason = proto::FINISH_REASON_UNSPECIFIED;
+  bool has_ended = false;              // finished, or cancelled alone
+  int64_t num_written = 0;             // positions whose KV is in the pages
+  model::TokenCounts counts;           // of the prompt and of the generated tokens whose KV is written
+  std::vector<kvcache::PageId> pages;  // page table; the first SharedPages() of them are its siblings', too
+
+  bool HoldsPages() const { return !pages.empty(); }
+};
+
+struct Request {
+  GenerateRequest generate;
+  worker_shell::DrawRules draws;
+  uint64_t arrival = 0;                                // age: lower is older
+  absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
+  Phase phase = Phase::kWaiting;
+  std::vector<Sequence> sequences;  // by choice
+
+  uint64_t epoch = 0;              // of the transfer under way, 0 where there is none
+  int num_open_epochs = 0;         // not yet confirmed by the peer
+  std::optional<Outcome> outcome;  // set: it ends as soon as nothing is held any more
+  bool was_retried_stale = false;  // ABORTED and DATA_LOSS are each tried again once
+  bool was_retried_data_loss = false;
+
+  int64_t num_prompt_tokens() const { return static_cast<int64_t>(generate.prompt_tokens.size()); }
+  int64_t num_tokens(const Sequence& sequence) const {
+    return num_prompt_tokens() + static_cast<int64_t>(sequence.generated.size());
+  }
+  int num_shared_pages() const { return SharedPages(num_prompt_tokens()); }
+  // Who holds a sequence's pages.
+  std::string Owner(const Sequence& sequence) const {
+    return absl::StrCat("request ", generate.key.ToString(), " choice ", sequence.choice);
+  }
+  bool HoldsPages() const {
+    return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.HoldsPages(); });
+  }
+  bool HaveAllEnded() const {
+    return std::all_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.has_ended; });
+  }
+  int num_holding_sequences() const {
+    return static_cast<int>(
+        std::count_if(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.HoldsPages(); }));
+  }
+  // Each page once.
+  int num_pages() const {
+    int num_pages = 0;
+    for (const Sequence& sequence : sequences) {
+      if (!sequence.HoldsPages()) continue;
+      num_pages += static_cast<int>(sequence.pages.size()) - (num_pages == 0 ? 0 : num_shared_pages());
+    }
+    return num_pages;
+  }
+  // Of sequences that have not ended.
+  int64_t num_tokens_left_to_hold() const {
+    int64_t num_tokens_held = 0;
+    for (const Sequence& sequence : sequences) num_tokens_held += sequence.has_ended ? 0 : num_tokens(sequence);
+    return num_tokens_held;
+  }
+};
+
+}  // namespace tandem::decode

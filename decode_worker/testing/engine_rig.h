@@ -1,0 +1,269 @@
+// For tests: a decode engine on the hash model, one prefill worker's contract and one router, joined by queues that the
+// test drains; answers are kept by choice and compared with the oracle's.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "decode_worker/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kvcache/kv_layout.h"
+#include "tests/sim/hash_model.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/pool_memory.h"
+#include "tests/sim/whole_prompt_prefill.h"
+
+namespace tandem::decode {
+
+struct ChoiceAnswer {
+  std::vector<uint32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<proto::TopLogprobs> top_logprobs;
+  proto::FinishReason finish_reason = proto::FINISH_REASON_UNSPECIFIED;
+};
+
+struct RigAnswer {
+  std::map<uint32_t, ChoiceAnswer> choices;
+  std::vector<proto::Ended> ended;
+};
+
+class EngineRig final : public Outbox {
+ public:
+  static constexpr uint64_t kDecode = 0xD, kPrefill = 0xF, kRouter = 0xA;
+  static constexpr char kPeer[] = "prefill:8998";
+  static constexpr sim::HashModelOptions kModel{.vocab_size = 97, .weights_seed = 42};
+  static constexpr int kNumLayers = 2, kPrefillPages = 64;
+  static constexpr uint32_t kStopToken = 3;
+
+  explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320)
+      : context_length_max_(std::min<int64_t>(context_length_max, num_pages * kvcache::kPageTokens)),
+        memory_({.num_layers = kNumLayers, .num_pages = num_pages}),
+        model_(memory_.pool(), kModel),
+        prefill_({.num_layers = kNumLayers, .num_pages = kPrefillPages}, kModel, kPrefill, clock_),
+        engine_({.batch = {.num_sequences_max = num_sequences_max, .num_rows_max = num_sequences_max + 16},
+                 .num_waiting_max = 16,
+                 .context_length_max = context_length_max_,
+                 .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}}},
+                clock_, model_, memory_.pool(), *this) {
+    AttachRouter(1);
+    proto::RouterMessage set;
+    set.mutable_prefill_set()->add_bootstrap_addresses(kPeer);
+    engine_.RouterMessage(1, set);
+    prefill_.LinkUp(kDecode);
+    engine_.PeerUp(kPeer, {.incarnation = kPrefill,
+                           .session = 1,
+                           .num_pages = kPrefillPages,
+                           .lanes = {{.kind = "loopback", .bytes_per_second = 1e9}, {.kind = "other"}}});
+  }
+  void AttachRouter(uint64_t stream_id) {
+    proto::Identity router;
+    router.set_instance("router");
+    router.set_incarnation(kRouter);
+    engine_.RouterAttached(stream_id, router);
+    // As the router does: what it has of every choice of requests that have not ended for it.
+    proto::RouterMessage message;
+    for (const auto& [key, answer] : answers_) {
+      if (!answer.ended.empty()) continue;
+      for (uint32_t choice = 0; choice < num_choices(key); ++choice) {
+        const auto known = answer.choices.find(choice);
+        proto::Reattach::Position& position = *message.mutable_reattach()->add_positions();
+        *position.mutable_key() = key.ToProto();
+        position.set_choice(choice);
+        if (known != answer.choices.end()) {
+          position.set_next_position(static_cast<uint32_t>(known->second.tokens.size()));
+        }
+      }
+    }
+    message.mutable_reattach()->set_is_last(true);
+    engine_.RouterMessage(stream_id, message);
+  }
+
+  // ---- Outbox ----
+  void ToRouter(uint64_t router, proto::WorkerMessage message) override {
+    for (const proto::SequenceTokens& tokens : message.tokens().sequences()) Take(tokens);
+    if (message.has_ended()) answers_[RequestKey::From(message.ended().key())].ended.push_back(message.ended());
+  }
+  void ToPeer(kvtransfer::SendMessage message) override { prefill_.Receive(kDecode, message.message); }
+  void Fetch(kvtransfer::StartFetch fetch) override { fetches_.push_back(std::move(fetch)); }
+  void Cancel(kvtransfer::CancelFetches cancel) override {}
+  void Reset(kvtransfer::ResetPeer reset) override {}
+  void LinkWith(const std::vector<std::string>& addresses) override {}
+
+  // ---- The test's hand ----
+
+  // A request that draws at temperature 0.8 and ends at kStopToken; to be changed before Submit.
+  static GenerateRequest MakeRequest(uint64_t id, int num_prompt_tokens, uint32_t max_new_tokens,
+                                     uint32_t num_choices = 1) {
+    GenerateRequest request;
+    request.key = {.router_incarnation = kRouter, .request_id = id, .attempt = 1};
+    std::mt19937 rng(static_cast<uint32_t>(id));
+    for (int i = 0; i < num_prompt_tokens; ++i) request.prompt_tokens.push_back(rng() % kModel.vocab_size);
+    request.head.set_prefill_address(kPeer);
+    request.head.set_num_choices(num_choices);
+    request.head.mutable_sampling()->set_temperature(0.8f);
+    request.head.mutable_sampling()->set_top_p(0.9f);
+    request.head.mutable_sampling()->set_seed(id * 77);
+    request.head.mutable_stopping()->set_max_new_tokens(max_new_tokens);
+    request.head.mutable_stopping()->add_stop_token_ids(kStopToken);
+    return request;
+  }
+  RequestKey Submit(GenerateRequest request) {
+    const RequestKey key = request.key;
+    requests_[key] = request;
+    const auto& brought = request.head.generated_tokens();
+    answers_[key].choices[0].tokens.assign(brought.begin(), brought.end());
+    engine_.Generate(std::move(request));
+    return key;
+  }
+  void CancelRequest(const RequestKey& key) {
+    proto::RouterMessage message;
+    *message.mutable_cancel()->mutable_key() = key.ToProto();
+    engine_.RouterMessage(1, message);
+  }
+  void CancelChoice(const RequestKey& key, uint32_t choice) {
+    proto::RouterMessage message;
+    *message.mutable_cancel()->mutable_key() = key.ToProto();
+    message.mutable_cancel()->set_choice(choice);
+    engine_.RouterMessage(1, message);
+  }
+  bool DeliverOnce() {
+    bool moved = false;
+    for (kvtransfer::SendToTarget& message : prefill_.Run()) {
+      engine_.PeerMessage(kPeer, message.message);
+      moved = true;
+    }
+    for (auto fetches = std::exchange(fetches_, {}); kvtransfer::StartFetch & fetch : fetches) {
+      for (const kvtransfer::ByteRun& run : fetch.runs) {
+        std::memcpy(memory_.bytes().data() + run.target_offset, prefill_.pool().bytes().data() + run.source_offset,
+                    run.num_bytes);
+      }
+      engine_.FetchDone(fetch.fetch_id, absl::OkStatus());
+      moved = true;
+    }
+    return moved;
+  }
+  // Until nothing moves at this point of time.
+  void Settle() {
+    engine_.Step();  // an input is dealt with in the step after it
+    for (int i = 0; i < 100'000; ++i) {
+      const bool moved = DeliverOnce();
+      const bool has_work = engine_.NextWake() <= clock_.Now();
+      if (moved || has_work) engine_.Step();
+      if (!moved && !has_work) return;
+    }
+    FAIL() << "the engine never comes to rest";
+  }
+  // Until the choice has so many tokens.
+  void RunTo(const RequestKey& key, uint32_t choice, size_t num_tokens) {
+    for (int i = 0; i < 100'000 && answers_[key].choices[choice].tokens.size() < num_tokens; ++i) {
+      engine_.Step();
+      DeliverOnce();
+    }
+    ASSERT_GE(answers_[key].choices[choice].tokens.size(), num_tokens) << "choose another seed";
+  }
+
+  // ---- What must be ----
+
+  sim::OracleAnswer Expected(const RequestKey& key, uint32_t choice) const {
+    const GenerateRequest& request = requests_.at(key);
+    return sim::AskOracle({request.prompt_tokens, request.head.sampling(), request.head.stopping()}, kModel, kNumLayers,
+                          context_length_max_, choice);
+  }
+  uint32_t num_choices(const RequestKey& key) const {
+    return std::max<uint32_t>(1, requests_.at(key).head.num_choices());
+  }
+  void ExpectChoice(const RequestKey& key, uint32_t choice) {
+    const ChoiceAnswer& answer = answers_[key].choices[choice];
+    const sim::OracleAnswer expected = Expected(key, choice);
+    EXPECT_EQ(answer.tokens, expected.tokens) << key.ToString() << " choice " << choice;
+    EXPECT_NE(answer.finish_reason, proto::FINISH_REASON_UNSPECIFIED) << key.ToString() << " choice " << choice;
+    const size_t num_brought = requests_.at(key).head.generated_tokens_size();
+    if (!requests_.at(key).head.sampling().wants_logprobs()) {
+      EXPECT_TRUE(answer.logprobs.empty() && answer.top_logprobs.empty());
+      return;
+    }
+    ASSERT_EQ(answer.logprobs.size() + num_brought, expected.tokens.size());
+    const int num_top = static_cast<int>(requests_.at(key).head.sampling().num_top_logprobs());
+    for (size_t i = 0; i < answer.logprobs.size(); ++i) {
+      const model::TokenLogprobs& bits = expected.logprobs[num_brought + i];
+      EXPECT_EQ(answer.logprobs[i], bits.logprob);
+      if (num_top == 0) continue;
+      ASSERT_EQ(answer.top_logprobs.size(), answer.logprobs.size());
+      ASSERT_EQ(answer.top_logprobs[i].tokens_size(), num_top);
+      for (int place = 0; place < num_top; ++place) {
+        EXPECT_EQ(answer.top_logprobs[i].tokens(place), static_cast<uint32_t>(bits.top_tokens[place]));
+        EXPECT_EQ(answer.top_logprobs[i].logprobs(place), bits.top_logprobs[place]);
+      }
+    }
+  }
+  void ExpectEnded(const RequestKey& key) {
+    ASSERT_THAT(answers_[key].ended, ::testing::SizeIs(1)) << key.ToString();
+    EXPECT_FALSE(answers_[key].ended[0].has_error()) << answers_[key].ended[0].error().message();
+    EXPECT_FALSE(answers_[key].ended[0].is_cancelled());
+  }
+  void ExpectFinished(const RequestKey& key) {
+    for (uint32_t choice = 0; choice < num_choices(key); ++choice) ExpectChoice(key, choice);
+    EXPECT_EQ(answers_[key].choices.size(), num_choices(key));
+    ExpectEnded(key);
+  }
+  void ExpectError(const RequestKey& key, absl::StatusCode code, const std::string& part = "") {
+    ASSERT_THAT(answers_[key].ended, ::testing::SizeIs(1)) << part;
+    const proto::Error& error = answers_[key].ended[0].error();
+    EXPECT_EQ(error.code(), static_cast<int>(code)) << error.message();
+    EXPECT_THAT(error.message(), ::testing::HasSubstr(part));
+  }
+  void ExpectNothingHeld() {
+    EXPECT_TRUE(engine_.IsAtRest());
+    EXPECT_EQ(engine_.pages().num_used(), 0);
+    EXPECT_THAT(engine_.pages().Holders(), ::testing::IsEmpty());
+    EXPECT_EQ(engine_.transfer().ledger(), kvtransfer::TargetLedger());
+    EXPECT_EQ(prefill_.num_pages_used(), 0);
+    EXPECT_EQ(prefill_.transfer().ledger(), kvtransfer::SourceLedger());
+  }
+
+  Engine& engine() { return engine_; }
+  sim::WholePromptPrefill& prefill() { return prefill_; }
+  base::FakeClock& clock() { return clock_; }
+  RigAnswer& answer(const RequestKey& key) { return answers_[key]; }
+
+ private:
+  // As the router does: the next position is taken, an equal duplicate is dropped.
+  void Take(const proto::SequenceTokens& tokens) {
+    const RequestKey key = RequestKey::From(tokens.key());
+    EXPECT_THAT(answers_[key].ended, ::testing::IsEmpty()) << "tokens after the end of " << key.ToString();
+    ChoiceAnswer& answer = answers_[key].choices[tokens.choice()];
+    ASSERT_LE(tokens.first_position(), answer.tokens.size());
+    for (int i = 0; i < tokens.tokens_size(); ++i) {
+      const size_t position = tokens.first_position() + i;
+      if (position < answer.tokens.size()) {
+        ASSERT_EQ(answer.tokens[position], tokens.tokens(i));
+        continue;
+      }
+      answer.tokens.push_back(tokens.tokens(i));
+      if (tokens.logprobs_size() > 0) answer.logprobs.push_back(tokens.logprobs(i));
+      if (tokens.top_logprobs_size() > 0) answer.top_logprobs.push_back(tokens.top_logprobs(i));
+    }
+    answer.finish_reason = tokens.finish_reason();
+  }
+
+  base::FakeClock clock_;
+  const int64_t context_length_max_;
+  sim::PoolMemory memory_;
+  sim::HashModel model_;
+  sim::WholePromptPrefill prefill_;
+  Engine engine_;
+  std::deque<kvtransfer::StartFetch> fetches_;
+  std::map<RequestKey, GenerateRequest> requests_;
+  std::map<RequestKey, RigAnswer> answers_;
+};
+
+}  // namespace tandem::decode

@@ -1,0 +1,24 @@
+// Tokens of a sequence as routers are told them, with log-probabilities where the request wants them.
+// Tested by token_messages_test.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "decode_worker/request.h"
+#include "proto/worker.pb.h"
+
+namespace tandem::decode {
+
+// Generated tokens [begin, end) of a sequence; its finish reason where these are its last. begin: not before what the
+// router brought itself.
+proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence, size_t begin, size_t end);
+
+// Everything of every choice that the router did not bring itself, by choice.
+std::vector<proto::SequenceTokens> AllTokensOf(const Request& request);
+
+// The tokens from a position on, each piece well within the 256 KiB that a message may have.
+std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& all, uint32_t position);
+
+}  // namespace tandem::decode
