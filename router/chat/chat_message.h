@@ -24,6 +24,7 @@ struct ChatMessage {
   std::string content;                   // text parts joined; null and absent are empty
   std::string reasoning_content;         // assistant only
   std::vector<ChatToolCall> tool_calls;  // assistant only
+  bool is_prefix = false;                // assistant, last message only: the answer goes on with it
   std::string tool_call_id;              // tool only; may be empty
   // system and developer only. Each the JSON text of one function: the value under tools[i].function, key order and
   // numbers as the client wrote them.

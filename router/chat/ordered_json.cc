@@ -47,6 +47,8 @@ class Parser {
   }
 
   absl::Status ParseValue(int depth, OrderedJson* value) {
+    if (++num_values_ > kOrderedJsonValuesMax)
+      return Wrong(absl::StrCat("more than ", kOrderedJsonValuesMax, " values"));
     SkipSpace();
     if (at_ == json_.size()) return Wrong("a value is missing");
     switch (json_[at_]) {
@@ -197,6 +199,7 @@ class Parser {
 
   absl::string_view json_;
   size_t at_ = 0;
+  int num_values_ = 0;
 };
 
 // Python's repr(float): the shortest digits that read back the same, positional from 1e-4 up to 1e16.
@@ -248,9 +251,14 @@ const OrderedJson* OrderedJson::Find(absl::string_view key) const {
 absl::StatusOr<OrderedJson> ParseOrderedJson(absl::string_view json) { return Parser(json).ParseDocument(); }
 
 void AppendPythonJsonString(absl::string_view text, std::string* out) {
+  out->push_back('"');
+  AppendPythonJsonEscaped(text, out);
+  out->push_back('"');
+}
+
+void AppendPythonJsonEscaped(absl::string_view text, std::string* out) {
   static constexpr absl::string_view kCharacters = "\"\\\b\f\n\r\t";
   static constexpr absl::string_view kNames = "\"\\bfnrt";
-  out->push_back('"');
   for (const char c : text) {
     const size_t special = kCharacters.find(c);
     if (special != absl::string_view::npos) {
@@ -262,7 +270,6 @@ void AppendPythonJsonString(absl::string_view text, std::string* out) {
       out->push_back(c);
     }
   }
-  out->push_back('"');
 }
 
 void AppendPythonJson(const OrderedJson& value, std::string* out) {

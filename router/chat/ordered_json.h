@@ -28,9 +28,11 @@ struct OrderedJson {
 };
 
 inline constexpr int kOrderedJsonDepthMax = 128;
+// A value takes some 90 bytes, be it only a digit in the text.
+inline constexpr int kOrderedJsonValuesMax = 1 << 18;
 
-// INVALID_ARGUMENT with the byte offset where the text is not JSON, not UTF-8, escapes half a surrogate pair, or nests
-// deeper than kOrderedJsonDepthMax.
+// INVALID_ARGUMENT with the byte offset where the text is not JSON, not UTF-8, escapes half a surrogate pair, nests
+// deeper than kOrderedJsonDepthMax, or has more than kOrderedJsonValuesMax values.
 absl::StatusOr<OrderedJson> ParseOrderedJson(absl::string_view json);
 
 // Appends what Python's json.dumps(value, ensure_ascii=False) returns.
@@ -38,5 +40,8 @@ void AppendPythonJson(const OrderedJson& value, std::string* out);
 
 // The same for a string value.
 void AppendPythonJsonString(absl::string_view text, std::string* out);
+
+// What stands between the quotes of a string value: the text may come in pieces.
+void AppendPythonJsonEscaped(absl::string_view text, std::string* out);
 
 }  // namespace tandem::router

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "router/chat/ordered_json.h"
+#include "router/chat/tool_results.h"
 
 namespace tandem::router {
 namespace {
@@ -19,10 +20,6 @@ constexpr absl::string_view kUser = "<｜User｜>";
 constexpr absl::string_view kAssistant = "<｜Assistant｜>";
 constexpr absl::string_view kThinkOpen = "<think>";
 constexpr absl::string_view kThinkClose = "</think>";
-
-absl::Status InvalidMessage(size_t index, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("messages[", index, "]: ", what));
-}
 
 // Writes one conversation. Message indices are those of the request.
 class Renderer {
@@ -118,9 +115,11 @@ class Renderer {
                               "tool_calls, in thinking mode");
       }
       prompt_.AppendContent(message.reasoning_content);
+      if (message.is_prefix && message.content.empty()) return CheckIsLast(index);  // its reasoning goes on
       prompt_.AppendMarkup(kThinkClose);
     }
     prompt_.AppendContent(message.content);
+    if (message.is_prefix) return CheckIsLast(index);
     if (!message.tool_calls.empty()) {
       prompt_.AppendMarkup("\n\n<｜DSML｜function_calls>\n");
       for (size_t call = 0; call < message.tool_calls.size(); ++call) {
@@ -129,6 +128,14 @@ class Renderer {
       prompt_.AppendMarkup("</｜DSML｜function_calls>");
     }
     prompt_.AppendMarkup(kEndOfSentence);
+    return absl::OkStatus();
+  }
+
+  // Of a message that the answer is to go on with.
+  absl::Status CheckIsLast(size_t index) const {
+    if (index + 1 != messages_.size()) return InvalidMessage(index, "is a prefix, but not the last message");
+    if (!messages_[index].tool_calls.empty()) return InvalidMessage(index, "is a prefix and carries calls");
+    if (num_before_answer_ == 0) return InvalidMessage(index, "is a prefix without a question before it");
     return absl::OkStatus();
   }
 
@@ -168,7 +175,7 @@ class Renderer {
 
   // The tool messages (calls_index, end) that answer the calls of message calls_index.
   absl::Status RenderResults(size_t calls_index, size_t end) {
-    ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderResults(calls_index, end));
+    ASSIGN_OR_RETURN(const std::vector<size_t> order, OrderToolResults(messages_, calls_index, end));
     prompt_.AppendMarkup("\n\n<function_results>");
     for (const size_t result : order) {
       prompt_.AppendMarkup("\n<result>");
@@ -178,38 +185,6 @@ class Renderer {
     prompt_.AppendMarkup("\n</function_results>\n\n");
     prompt_.AppendMarkup(OpensThinking(end - 1) ? kThinkOpen : kThinkClose);
     return absl::OkStatus();
-  }
-
-  // Indices of the results in the order of the calls.
-  absl::StatusOr<std::vector<size_t>> OrderResults(size_t calls_index, size_t end) const {
-    const std::vector<ChatToolCall>& calls = messages_[calls_index].tool_calls;
-    const size_t first = calls_index + 1;
-    if (calls.empty()) return InvalidMessage(first, "a tool result without a call before it");
-    if (end - first != calls.size()) {
-      return InvalidMessage(
-          calls_index, absl::StrCat("has ", calls.size(), " tool calls but ", end - first, " tool results follow"));
-    }
-    std::vector<size_t> order(calls.size(), end);
-    size_t num_with_id = 0;
-    for (size_t i = first; i < end; ++i) {
-      if (!messages_[i].tools.empty() || messages_[i].response_format.has_value() || !messages_[i].tool_calls.empty()) {
-        return InvalidMessage(i, "a message of role tool carries tools, calls or a response format");
-      }
-      const std::string& id = messages_[i].tool_call_id;
-      if (id.empty()) continue;
-      ++num_with_id;
-      size_t call = 0;
-      while (call < calls.size() && (calls[call].id != id || order[call] != end)) ++call;
-      if (call == calls.size()) {
-        return InvalidMessage(
-            i, absl::StrCat("tool_call_id \"", id, "\" matches no unanswered call of messages[", calls_index, "]"));
-      }
-      order[call] = i;
-    }
-    if (num_with_id == calls.size()) return order;
-    if (num_with_id > 0) return InvalidMessage(calls_index, "only some of its tool results carry a tool_call_id");
-    for (size_t call = 0; call < calls.size(); ++call) order[call] = first + call;
-    return order;
   }
 
   absl::Status RenderToolsAndFormat(size_t index) {
@@ -235,7 +210,7 @@ class Renderer {
       if (i > 0) prompt_.AppendMarkup("\n");
       RETURN_IF_ERROR(RenderJson(absl::StrCat(where, ": tools[", i, "]"), tools[i]));
     }
-    prompt_.AppendMarkup("\n</functions>\n");
+    prompt_.AppendMarkup(options_.texts->tools_tail);
     return absl::OkStatus();
   }
 

@@ -12,16 +12,16 @@
 
 #include "absl/status/statusor.h"
 #include "router/chat/chat_message.h"
+#include "router/chat/thinking_mode.h"
 #include "router/tokenizer/marked_text.h"
 
 namespace tandem::router {
-
-enum class ThinkingMode { kChat, kThinking };
 
 // Fixed texts that belong to the checkpoint and are read from its folder.
 struct V32Texts {
   std::optional<std::string> tools_head;            // from "## Tools" up to and including "<functions>\n"
   std::optional<std::string> response_format_head;  // from "## Response Format:" up to the JSON value
+  std::string tools_tail = "\n</functions>\n";      // behind the last tool
 };
 
 struct V32Options {
@@ -34,6 +34,9 @@ struct V32Options {
 // without their calls, fewer or more results than calls, results whose ids match no call, arguments that are no JSON
 // object, tools given twice, an assistant turn after the last question with neither reasoning nor calls in thinking
 // mode; tools or a response format where the checkpoint brings no text for them.
+//
+// The answer goes on with a last message that is_prefix: it has no end of sentence, and where it has nothing but
+// reasoning, no end of that.
 //
 // Results of one round of calls are put in the order of the calls by tool_call_id; where none carries an id, by
 // position.

@@ -180,6 +180,24 @@ TEST(V32EncoderTest, EverythingThatAClientSendsIsContent) {
       "</function_results>\n\n/TH  USR \n\n# The user's message is: | AST /TH |");
 }
 
+TEST(V32EncoderTest, AnAnswerGoesOnFromItsPrefix) {
+  const auto prefix = [](std::string content, std::string reasoning = "") {
+    ChatMessage message = Assistant(std::move(content), std::move(reasoning));
+    message.is_prefix = true;
+    return message;
+  };
+  EXPECT_EQ(Chat({User("a"), prefix("Sure, ")}), "BOS  USR a AST /TH Sure, ");
+  EXPECT_EQ(Thinking({User("a"), prefix("", "Hm")}), "BOS  USR a AST TH Hm");
+  EXPECT_EQ(Thinking({User("a"), prefix("Sure", "Hm")}), "BOS  USR a AST TH Hm/TH Sure");
+  EXPECT_EQ(Error({User("a"), prefix("b"), User("c")}, ThinkingMode::kChat),
+            "messages[1]: is a prefix, but not the last message");
+  EXPECT_EQ(Error({System("a"), prefix("b")}, ThinkingMode::kChat),
+            "messages[1]: is a prefix without a question before it");
+  ChatMessage caller = Assistant("", "", {{"", "f", "{}"}});
+  caller.is_prefix = true;
+  EXPECT_EQ(Error({User("a"), caller}, ThinkingMode::kChat), "messages[1]: is a prefix and carries calls");
+}
+
 TEST(V32EncoderTest, RefusesConversationsItCannotExpress) {
   const ChatMessage two_calls = Assistant("", "r", {{"c1", "f", "{}"}, {"c2", "g", "{}"}});
   EXPECT_EQ(Error({Result("R")}), "messages[0]: a tool result without a call before it");

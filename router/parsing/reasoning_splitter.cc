@@ -27,6 +27,21 @@ ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(absl::string_view p
   return absl::EndsWith(prompt, kReasoningOpen) ? State::kReasoning : State::kContent;
 }
 
+ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(const MarkedText& prompt) {
+  const absl::Span<const MarkedText::Run> runs = prompt.runs();
+  for (size_t i = runs.size(); i-- > 0;) {
+    if (!runs[i].is_markup) continue;
+    const absl::string_view markup =
+        absl::string_view(prompt.text()).substr(runs[i].begin, runs[i].end - runs[i].begin);
+    const size_t open = markup.rfind(kReasoningOpen);
+    const size_t close = markup.rfind(kReasoningClose);
+    if (open == close) continue;  // neither is there
+    return close == absl::string_view::npos || (open != absl::string_view::npos && open > close) ? State::kReasoning
+                                                                                                 : State::kContent;
+  }
+  return State::kContent;
+}
+
 ReasoningSplitter::ReasoningSplitter(State start) : state_(start), marker_(CloseMarker()) {}
 
 void ReasoningSplitter::Append(absl::string_view text, ReasoningDelta* delta) {

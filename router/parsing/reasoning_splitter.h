@@ -1,15 +1,17 @@
 // Splits a model's answer at the first `</think>` into reasoning and content.
 //
-// Where the answer starts is a fact of the rendered prompt, not of a flag: a prompt that ends with `<think>` is
-// answered by reasoning, any other by content, also after tool results. Content is never searched: a later `</think>`
-// is text. Held back is at most the longest suffix that may become the marker (7 bytes).
-// Tested by reasoning_splitter_test.cc: all splits give what the whole gives.
+// Where the answer starts is a fact of the rendered prompt, not of a flag: where the last mark of thinking in its
+// markup is `<think>`, the answer starts with reasoning, also where the prompt goes on with the front of an answer;
+// else with content, also after tool results. Content is never searched: a later `</think>` is text. Held back is at
+// most the longest suffix that may become the marker (7 bytes). Tested by reasoning_splitter_test.cc: all splits give
+// what the whole gives.
 #pragma once
 
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "router/parsing/stop_matcher.h"
+#include "router/tokenizer/marked_text.h"
 
 namespace tandem::router {
 
@@ -22,7 +24,9 @@ class ReasoningSplitter {
  public:
   enum class State { kReasoning, kContent };
 
-  // Reads the prompt's tail.
+  // Reads the prompt's last mark of thinking. A client's text is no mark.
+  static State StateAfterPrompt(const MarkedText& prompt);
+  // The same of a prompt that has no open end.
   static State StateAfterPrompt(absl::string_view prompt);
 
   explicit ReasoningSplitter(State start);

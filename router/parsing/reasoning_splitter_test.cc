@@ -40,12 +40,22 @@ Answer SearchWhole(State start, const std::string& text) {
 }
 
 TEST(ReasoningSplitterTest, TheStartIsReadFromThePromptsTail) {
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt("<｜User｜>Hi<｜Assistant｜><think>"), State::kReasoning);
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt("<｜User｜>Hi<｜Assistant｜></think>"), State::kContent);
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt("\n</function_results>\n\n<think>"), State::kReasoning);
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt("\n</function_results>\n\n</think>"), State::kContent);
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt("<think>a"), State::kContent);
-  EXPECT_EQ(ReasoningSplitter::StateAfterPrompt(""), State::kContent);
+  const auto state = [](const std::vector<std::pair<bool, std::string>>& runs) {
+    MarkedText prompt;
+    for (const auto& [is_markup, text] : runs) is_markup ? prompt.AppendMarkup(text) : prompt.AppendContent(text);
+    return ReasoningSplitter::StateAfterPrompt(prompt);
+  };
+  EXPECT_EQ(state({{true, "<｜User｜>"}, {false, "Hi"}, {true, "<｜Assistant｜><think>"}}), State::kReasoning);
+  EXPECT_EQ(state({{true, "<｜User｜>"}, {false, "Hi"}, {true, "<｜Assistant｜></think>"}}), State::kContent);
+  EXPECT_EQ(state({{true, "</think>"}, {false, "R"}, {true, "</result>\n</function_results>\n\n<think>"}}),
+            State::kReasoning);
+  EXPECT_EQ(state({{true, "<think>"}, {false, "R"}, {true, "</result>\n</function_results>\n\n</think>"}}),
+            State::kContent);
+  EXPECT_EQ(state({{true, "<｜Assistant｜></think>"}, {false, "a"}, {true, "<｜tool▁output▁end｜>"}}), State::kContent);
+  EXPECT_EQ(state({{true, "<｜Assistant｜><think>"}, {false, "half a thought, </think>"}}), State::kReasoning);
+  EXPECT_EQ(state({{true, "<｜Assistant｜></think>"}, {false, "a front <think>"}}), State::kContent);
+  EXPECT_EQ(state({{true, "<think>..</think>\n<functions>"}}), State::kContent);
+  EXPECT_EQ(state({}), State::kContent);
 }
 
 TEST(ReasoningSplitterTest, AnAnswerAfterAToolResultIsSplitByItsPrompt) {

@@ -5,60 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "router/chat/ordered_json.h"
+#include "router/chat/v31_encoder.h"
 #include "router/chat/v32_encoder.h"
+#include "router/chat/vector_messages.h"
 #include "router/tokenizer/reference_files.h"
 
 namespace tandem::router {
 namespace {
 
-std::string TextOf(const OrderedJson* value) { return value == nullptr ? "" : value->text; }
-
-std::string Dump(const OrderedJson& value) {
-  std::string out;
-  AppendPythonJson(value, &out);
-  return out;
-}
-
-std::vector<std::string> ReadTools(const OrderedJson* tools) {
-  std::vector<std::string> read;
-  if (tools == nullptr) return read;
-  for (const OrderedJson& tool : tools->items) read.push_back(Dump(*tool.Find("function")));
-  return read;
-}
-
-ChatRole ReadRole(absl::string_view name) {
-  for (const ChatRole role :
-       {ChatRole::kSystem, ChatRole::kUser, ChatRole::kAssistant, ChatRole::kTool, ChatRole::kDeveloper}) {
-    if (name == ChatRoleName(role)) return role;
-  }
-  ADD_FAILURE() << "no role " << name;
-  return ChatRole::kUser;
-}
-
-ChatMessage ReadMessage(const OrderedJson& json) {
-  ChatMessage message{.role = ReadRole(TextOf(json.Find("role"))),
-                      .content = TextOf(json.Find("content")),
-                      .reasoning_content = TextOf(json.Find("reasoning_content")),
-                      .tool_call_id = TextOf(json.Find("tool_call_id")),
-                      .tools = ReadTools(json.Find("tools"))};
-  if (const OrderedJson* calls = json.Find("tool_calls")) {
-    for (const OrderedJson& call : calls->items) {
-      const OrderedJson* function = call.Find("function");
-      message.tool_calls.push_back(
-          {TextOf(call.Find("id")), TextOf(function->Find("name")), TextOf(function->Find("arguments"))});
-    }
-  }
-  if (const OrderedJson* format = json.Find("response_format")) message.response_format = Dump(*format);
-  return message;
-}
-
-std::vector<ChatMessage> ReadMessages(const OrderedJson& json) {
-  std::vector<ChatMessage> messages;
-  for (const OrderedJson& message : json.items) messages.push_back(ReadMessage(message));
-  return messages;
-}
-
-class V32VectorsTest : public testing::Test {
+class ChatVectorsTest : public testing::Test {
  protected:
   void SetUp() override {
     const std::optional<std::string> head = ReadReferenceFile("data/chat/tools_block_head.txt");
@@ -88,7 +43,7 @@ class V32VectorsTest : public testing::Test {
   V32Texts texts_;
 };
 
-TEST_F(V32VectorsTest, SmallCasesAreEqual) {
+TEST_F(ChatVectorsTest, SmallCasesAreEqual) {
   ASSERT_GE(cases_.items.size(), 9u);
   for (const OrderedJson& item : cases_.items) {
     SCOPED_TRACE(TextOf(item.Find("name")));
@@ -98,7 +53,7 @@ TEST_F(V32VectorsTest, SmallCasesAreEqual) {
   }
 }
 
-TEST_F(V32VectorsTest, OfficialConversationsAreEqual) {
+TEST_F(ChatVectorsTest, OfficialConversationsAreEqual) {
   const std::pair<const char*, const char*> kFiles[] = {
       {"data/chat/test_input.json", "data/chat/test_output_reconstructed_official.txt"},
       {"data/chat/test_input_search_wo_date.json", "data/chat/test_output_search_wo_date.txt"},
@@ -112,6 +67,25 @@ TEST_F(V32VectorsTest, OfficialConversationsAreEqual) {
     ASSERT_TRUE(request.ok()) << request.status();
     ExpectPrompt({.messages = ReadMessages(*request->Find("messages")), .tools = ReadTools(request->Find("tools"))},
                  ThinkingMode::kThinking, absl::StripSuffix(*output, "\n"));
+  }
+}
+
+// What the template of V3.1-Terminus and V3.2-Exp printed.
+TEST_F(ChatVectorsTest, TemplateOutputsAreEqual) {
+  const std::optional<std::string> text = ReadReferenceFile("data/chat/v31_template_cases.json");
+  if (!text.has_value()) GTEST_SKIP() << "data/chat is not at hand (TANDEM_SHARED_DIR)";
+  const absl::StatusOr<OrderedJson> cases = ParseOrderedJson(*text);
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  ASSERT_GE(cases->items.size(), 7u);
+  for (const OrderedJson& item : cases->items) {
+    SCOPED_TRACE(TextOf(item.Find("name")));
+    const OrderedJson* thinking = item.Find("kwargs")->Find("thinking");
+    const absl::StatusOr<MarkedText> prompt = EncodeV31(
+        {.messages = ReadMessages(*item.Find("messages"))},
+        {.thinking_mode = thinking != nullptr && thinking->kind == OrderedJson::Kind::kTrue ? ThinkingMode::kThinking
+                                                                                            : ThinkingMode::kChat});
+    ASSERT_TRUE(prompt.ok()) << prompt.status();
+    EXPECT_EQ(prompt->text(), TextOf(item.Find("prompt")));
   }
 }
 
