@@ -1,6 +1,7 @@
 #include "base/admin_http.h"
 
 #include <chrono>
+#include <list>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -20,25 +21,37 @@ namespace http = boost::beast::http;
 
 constexpr std::chrono::seconds kIdleTimeout(30);
 constexpr uint64_t kBodyBytesMax = 4096;
-constexpr size_t kConnectionsMax = 64;
+constexpr size_t kConnectionsMax = 64;  // one more replaces the one that has said nothing for longest
+
+class Connection;
+
+// Touched on the server's thread alone.
+struct Crowd {
+  size_t num_connections = 0;
+  std::list<Connection*> readers;  // whose request is not whole yet, in the order in which they began to wait for it
+};
 
 // One client's connection: read, answer, read again. Owned by its own pending operation.
 class Connection final : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(asio::ip::tcp::socket socket, const AdminHandlers& handlers, size_t& num_connections)
-      : stream_(std::move(socket)), handlers_(handlers), num_connections_(num_connections) {
-    ++num_connections_;
+  Connection(asio::ip::tcp::socket socket, const AdminHandlers& handlers, Crowd& crowd)
+      : stream_(std::move(socket)), handlers_(handlers), crowd_(crowd) {
+    ++crowd_.num_connections;
   }
-  ~Connection() { --num_connections_; }
+  ~Connection() { --crowd_.num_connections; }
 
   void Read() {
     parser_.emplace();
     parser_->body_limit(kBodyBytesMax);
     stream_.expires_after(kIdleTimeout);
-    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](beast::error_code error, size_t) {
+    const auto reader = crowd_.readers.insert(crowd_.readers.end(), this);
+    http::async_read(stream_, buffer_, *parser_, [self = shared_from_this(), reader](beast::error_code error, size_t) {
+      self->crowd_.readers.erase(reader);
       if (!error) self->Answer();
     });
   }
+  // Its read ends with an error.
+  void Close() { stream_.close(); }
 
  private:
   void Answer() {
@@ -72,7 +85,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   const AdminHandlers& handlers_;
-  size_t& num_connections_;
+  Crowd& crowd_;
   beast::flat_buffer buffer_{16384};
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<http::response<http::string_body>> response_;
@@ -113,15 +126,17 @@ class AdminHttpServer::Server final {
   void Accept() {
     acceptor_.async_accept([this](beast::error_code error, asio::ip::tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
-      if (!error && num_connections_ < kConnectionsMax) {
-        std::make_shared<Connection>(std::move(socket), handlers_, num_connections_)->Read();
+      if (!error) {
+        // A crowd that says nothing must not keep out who asks whether we live: its oldest member goes.
+        if (crowd_.num_connections >= kConnectionsMax && !crowd_.readers.empty()) crowd_.readers.front()->Close();
+        std::make_shared<Connection>(std::move(socket), handlers_, crowd_)->Read();
       }
       Accept();
     });
   }
 
   const AdminHandlers handlers_;
-  size_t num_connections_ = 0;  // touched on the server's thread alone; outlives the connections in context_
+  Crowd crowd_;  // outlives the connections in context_
   asio::io_context context_{1};
   asio::ip::tcp::acceptor acceptor_;
   int port_ = 0;

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <vector>
+
 namespace tandem::base {
 namespace {
 
@@ -14,14 +16,19 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Sends raw bytes and reads until the server closes.
-std::string Exchange(int port, const std::string& request) {
+int Connect(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+// Sends raw bytes and reads until the server closes.
+std::string Exchange(int port, const std::string& request) {
+  const int fd = Connect(port);
   EXPECT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
   std::string reply;
   char buffer[4096];
@@ -77,6 +84,21 @@ TEST(AdminHttpTest, SurvivesGarbage) {
   const auto server = StartServer();
   Exchange(server->port(), std::string("\x16\x03\x01\x00\xff garbage\r\n\r\n", 18));
   EXPECT_THAT(Get(server->port(), "/health"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(AdminHttpTest, ASilentCrowdKeepsNobodyOut) {
+  const auto server = StartServer();
+  std::vector<int> crowd;
+  for (int i = 0; i < 200; ++i) {
+    crowd.push_back(Connect(server->port()));
+    if (i % 2 == 0) {
+      EXPECT_EQ(send(crowd.back(), "GET /hea", 8, 0), 8);
+    }
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Get(server->port(), "/health"), StartsWith("HTTP/1.1 200"));
+  char byte;
+  EXPECT_EQ(recv(crowd.front(), &byte, 1, 0), 0) << "the one that has been silent for longest was closed";
+  for (const int fd : crowd) close(fd);
 }
 
 TEST(AdminHttpTest, APortInUseIsNamed) {

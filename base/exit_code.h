@@ -1,4 +1,5 @@
-// What a service's process ends with: 0 all went well, 2 a setting is wrong (starting again cannot help), 1 the rest.
+// What a service's process ends with: 0 all went well, a whole drain included; 2 a setting is wrong (starting again
+// cannot help); 1 the rest, also a drain that gave requests up because its time or a second signal ended it.
 #pragma once
 
 #include "absl/status/status.h"

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "base/log.h"
 
@@ -43,13 +45,20 @@ void ShutdownSignal::Listen() {
     if (++count == 1) {
       LOG_INFO("draining", {"signal", signal_number});
       received_.Notify();
-    } else {
-      LOG_WARNING("second signal while draining, ending at once", {"signal", signal_number});
-      _exit(1);
+      continue;
     }
+    LOG_WARNING("further signal while draining, ending at once", {"signal", signal_number}, {"signals", count});
+    absl::MutexLock lock(&mutex_);
+    if (hurry_ == nullptr || count > 2) _exit(1);
+    hurry_();
   }
 }
 
 void ShutdownSignal::Wait() { received_.WaitForNotification(); }
+
+void ShutdownSignal::OnSecond(std::function<void()> hurry) {
+  absl::MutexLock lock(&mutex_);
+  hurry_ = std::move(hurry);
+}
 
 }  // namespace tandem::base

@@ -1,11 +1,14 @@
 // SIGTERM and SIGINT as an event that main waits for. Blocks both signals in every thread started later, so construct
-// it first in main. A second signal while draining ends the process at once with exit code 1. Tested by
-// shutdown_test.cc.
+// it first in main. The first signal asks for a drain; a second one calls what OnSecond() was given, for a process that
+// has somebody to tell, and ends the process at once with exit code 1 where there is nothing; a third ends it in any
+// case. Tested by shutdown_test.cc.
 #pragma once
 
 #include <functional>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
 namespace tandem::base {
@@ -16,10 +19,14 @@ class ShutdownSignal final {
   ~ShutdownSignal();
   // Blocks until the first signal.
   void Wait();
+  // hurry is called on the listener's thread, at most once; nullptr takes it back and waits for a call under way.
+  void OnSecond(std::function<void()> hurry) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Listen();
   absl::Notification received_;
+  absl::Mutex mutex_;
+  std::function<void()> hurry_ ABSL_GUARDED_BY(mutex_);
   std::thread listener_;
 };
 

@@ -30,7 +30,23 @@ TEST(ShutdownDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
         kill(getpid(), SIGTERM);
         for (;;) pause();
       },
-      ::testing::ExitedWithCode(1), "second signal while draining");
+      ::testing::ExitedWithCode(1), "further signal while draining");
+}
+
+TEST(ShutdownDeathTest, TheSecondSignalCallsWhoeverHasSomebodyToTellAndTheThirdEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        ShutdownSignal shutdown;
+        kill(getpid(), SIGTERM);
+        shutdown.Wait();
+        absl::Notification hurried;
+        shutdown.OnSecond([&] { hurried.Notify(); });
+        kill(getpid(), SIGTERM);
+        hurried.WaitForNotification();
+        kill(getpid(), SIGTERM);
+        for (;;) pause();
+      },
+      ::testing::ExitedWithCode(1), "signals=3");
 }
 
 TEST(ShutdownDeathTest, GoesAwayWithoutASignal) {

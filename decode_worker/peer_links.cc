@@ -78,6 +78,7 @@ void PeerLinks::Close(const std::string& address) {
   }
   link.reset();  // no event of it comes after this
   absl::MutexLock lock(&mutex_);
+  failures_logged_.erase(address);
   if (sessions_.erase(address) > 0) {
     events_.down(address, absl::UnavailableError("no router names this prefill worker any more"));
   }
@@ -91,10 +92,15 @@ void PeerLinks::OnEvent(const std::string& address, kvtransfer::PeerEvent event)
   absl::MutexLock lock(&mutex_);
   if (auto* up = std::get_if<kvtransfer::PeerUp>(&event)) {
     sessions_[address] = up->session;
+    failures_logged_.erase(address);
     orders_.push_back([this, address, up = std::move(*up)] { Wire(address, up); });
   } else {
     const absl::Status& status = std::get<kvtransfer::PeerDown>(event).status;
-    LOG_WARNING("prefill is not usable", {"peer", address}, {"status", status});
+    const auto [logged, is_first] = failures_logged_.try_emplace(address, status.code());
+    if (is_first || logged->second != status.code()) {
+      LOG_WARNING("prefill is not usable", {"peer", address}, {"status", status});
+    }
+    logged->second = status.code();
     sessions_.erase(address);
     events_.down(address, status);
   }

@@ -70,6 +70,8 @@ class PeerLinks final {
   absl::Mutex mutex_;
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> sessions_ ABSL_GUARDED_BY(mutex_);  // open ones, by address
+  // Of peers that are not usable: the kind of failure logged last. They are tried every few seconds.
+  std::map<std::string, absl::StatusCode> failures_logged_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   // Never taken by a link's callback, so that Send may hold it.

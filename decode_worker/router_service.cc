@@ -104,5 +104,6 @@ void RouterService::Send(uint64_t router_incarnation, proto::WorkerMessage messa
   core_->live().Send(router_incarnation, std::move(message));
 }
 void RouterService::AnnounceDraining() { core_->live().AnnounceDraining(); }
+void RouterService::Farewell(absl::Duration limit) { core_->live().Farewell(limit); }
 
 }  // namespace tandem::decode

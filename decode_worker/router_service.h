@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "decode_worker/generate_assembler.h"
 #include "decode_worker/generate_request.h"
@@ -43,6 +44,8 @@ class RouterService final {
   void Send(uint64_t router_incarnation, proto::WorkerMessage message);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining();
+  // After a drain: ends the routers' streams behind the last words queued on them, within `limit`.
+  void Farewell(absl::Duration limit);
 
  private:
   class Core;

@@ -214,7 +214,9 @@ std::string Worker::Core::DescribeLinks() const { return absl::StrCat("routers: 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
   service_->AnnounceDraining();
   thread_->PostReserved([](Engine& engine) { engine.Drain(); });
-  return status_.AwaitDrained(timeout);
+  const absl::Status drained = status_.AwaitDrained(timeout);
+  service_->Farewell(worker_shell::kFarewellMax);
+  return drained;
 }
 
 Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

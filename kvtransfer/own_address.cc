@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 
 namespace tandem::kvtransfer {
@@ -47,13 +48,16 @@ std::string DeviceOf(const sockaddr& address) {
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-Addresses Lookup(const std::string& host, int flags) {
+// error, where it is given: of getaddrinfo(3), 0 where all went well.
+Addresses Lookup(const std::string& host, int flags, int* error = nullptr) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) found = nullptr;
+  const int result = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (result != 0) found = nullptr;
+  if (error != nullptr) *error = result;
   return Addresses(
       found, +[](addrinfo* list) {
         if (list != nullptr) freeaddrinfo(list);
@@ -71,6 +75,13 @@ bool IsOwnAddress(const std::string& host) {
   // The first is the one that will be bound.
   const Addresses named = Lookup(host, 0);
   return named != nullptr && !IsLoopback(*named->ai_addr) && !DeviceOf(*named->ai_addr).empty();
+}
+
+absl::Status CheckResolves(const std::string& host) {
+  int error = 0;
+  const Addresses found = Lookup(host, 0, &error);
+  if (found != nullptr) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("\"", host, "\" cannot be resolved: ", gai_strerror(error)));
 }
 
 std::string DeviceOf(const std::string& host) {

@@ -1,7 +1,10 @@
-// Which of this machine's addresses a listener is to be bound to. Tested by own_address_test.cc.
+// Which of this machine's addresses a listener is to be bound to, and whether a name leads anywhere. Tested by
+// own_address_test.cc.
 #pragma once
 
 #include <string>
+
+#include "absl/status/status.h"
 
 namespace tandem::kvtransfer {
 
@@ -9,6 +12,9 @@ namespace tandem::kvtransfer {
 // loopback is not (machines commonly map their own name so, and only they do), except localhost. Blocks as long as the
 // resolver does.
 bool IsOwnAddress(const std::string& host);
+
+// UNAVAILABLE with the resolver's words where neither an address nor a name that resolves. Blocks as IsOwnAddress().
+absl::Status CheckResolves(const std::string& host);
 
 // The device ("eth0") that has that address, or whose name resolves to it; empty where there is none. 127/8 is lo's.
 std::string DeviceOf(const std::string& host);

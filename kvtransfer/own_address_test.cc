@@ -1,6 +1,7 @@
 // Proves that a listener is bound as narrowly as the settings allow, and never to loopback by accident.
 #include "kvtransfer/own_address.h"
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 
 namespace tandem::kvtransfer {
@@ -13,6 +14,15 @@ TEST(OwnAddressTest, LoopbackIsOwnAndAStrangersAddressIsNot) {
   EXPECT_FALSE(IsOwnAddress("no-such-host.invalid"));
   EXPECT_FALSE(IsOwnAddress("0.0.0.0"));
   EXPECT_FALSE(IsOwnAddress(""));
+}
+
+TEST(OwnAddressTest, ANameThatLeadsNowhereIsSaidSo) {
+  for (const char* host : {"127.0.0.1", "::1", "198.51.100.1", "localhost"}) {
+    EXPECT_TRUE(CheckResolves(host).ok()) << host;
+  }
+  const absl::Status status = CheckResolves("no-such-host.invalid");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StartsWith(status.message(), "\"no-such-host.invalid\" cannot be resolved: ")) << status;
 }
 
 TEST(OwnAddressTest, AnAddressBelongsToItsDevice) {

@@ -49,5 +49,6 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const std::s
 int RouterService::port() const { return core_->port(); }
 int RouterService::num_routers() const { return core_->live().num_streams(); }
 void RouterService::AnnounceDraining() { core_->live().AnnounceDraining(); }
+void RouterService::Farewell(absl::Duration limit) { core_->live().Farewell(limit); }
 
 }  // namespace tandem::prefill

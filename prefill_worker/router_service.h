@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "worker_shell/live_options.h"
 
@@ -28,6 +29,8 @@ class RouterService final {
   int num_routers() const;
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining();
+  // After a drain: ends the routers' streams behind the last words queued on them, within `limit`.
+  void Farewell(absl::Duration limit);
 
  private:
   class Core;

@@ -85,6 +85,11 @@ class Worker::Core final : public Outbox {
 };
 
 absl::Status Worker::Core::Start() {
+  // Decode workers would ask for a name that leads nowhere for ever, and this worker would look ready meanwhile.
+  ASSIGN_OR_RETURN(const base::HostPort advertised, base::ParseHostPort(absl::StrCat(config_.advertise_host, ":1")));
+  if (const absl::Status resolves = kvtransfer::CheckResolves(advertised.host); !resolves.ok()) {
+    return absl::Status(resolves.code(), absl::StrCat("process.advertise_host ", std::string(resolves.message())));
+  }
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config_.cluster));
   const kvcache::KvLayout layout{.num_layers = model.num_layers(),
                                  .num_pages = config_.kv_cache_tokens / kvcache::kPageTokens};
@@ -207,7 +212,9 @@ std::string Worker::Core::DescribeLinks() const {
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
   service_->AnnounceDraining();
   thread_->PostReserved([](Engine& engine) { engine.Drain(); });
-  return status_.AwaitDrained(timeout);
+  const absl::Status drained = status_.AwaitDrained(timeout);
+  service_->Farewell(worker_shell::kFarewellMax);
+  return drained;
 }
 
 Worker::Worker(std::unique_ptr<Core> core) : core_(std::move(core)) {}

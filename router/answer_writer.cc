@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "router/openai/api_error.h"
 
 namespace tandem::router {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr char kEventStream[] = "text/event-stream; charset=utf-8";
 constexpr char kProbe[] = ":\n\n";
-constexpr char kRetryAfterSeconds[] = "1";  // a place is free as soon as any request ends; links reconnect within 2 s
+constexpr absl::Duration kRetryAfterDefault = absl::Seconds(2);  // a worker that is back is connected by then
 
 }  // namespace
 
@@ -20,7 +21,10 @@ HttpResponse ErrorResponse(const absl::Status& error) {
   response.status = HttpStatusOf(error);
   response.body = ErrorBody(error);
   if (response.status == 429 || response.status == 503) {
-    response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
+    const absl::Duration after = RetryAfterOf(error);
+    response.headers.emplace_back(
+        "Retry-After",
+        absl::StrCat(absl::ToInt64Seconds(after == absl::InfiniteDuration() ? kRetryAfterDefault : after)));
   }
   return response;
 }

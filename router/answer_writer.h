@@ -15,7 +15,7 @@
 
 namespace tandem::router {
 
-// An error before any answer; 429 and 503 carry Retry-After.
+// An error before any answer; 429 and 503 carry Retry-After, 2 s where the error brings no advice of its own.
 HttpResponse ErrorResponse(const absl::Status& error);
 
 class AnswerWriter final {

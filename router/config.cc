@@ -33,6 +33,9 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                "Prompt and answer of one request together; 0 takes the checkpoint's max_position_embeddings.");
   schema.String("process.served_model_name", &config->served_model_name,
                 "Name of the model in requests and answers; empty takes the last part of model_path.");
+  schema.Bool("process.allow_auto_truncate", &config->allows_auto_truncate,
+              "Cut a prompt that leaves no room for its answer from the left instead of refusing it; "
+              "usage.prompt_tokens_details.truncated_tokens says by how much.");
   schema.String("process.instance", &config->instance,
                 "Stable name of this router to its workers; empty takes host name and port.");
   schema.String("process.host", &config->host, "Address to listen on; 0.0.0.0 or :: for all.");
@@ -45,13 +48,19 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.StringList("process.decode_workers", &config->decode_workers,
                     "host:port of the gRPC service of every decode worker.");
   schema.Int("process.max_inflight_requests", &config->requests_max, {.unit = "requests", .min = 1, .max = 1 << 20},
-             "Requests admitted at one time, over all shards; further ones get 429 with Retry-After.");
+             "Requests in flight at one time, over all shards; further ones wait in line.");
+  schema.Int("process.max_queued_requests", &config->queued_max, {.unit = "requests", .min = 0, .max = 1 << 20},
+             "Requests in line for a place in flight, over all shards; further ones get 429 with Retry-After.");
+  schema.Duration("process.queue_timeout", &config->queue_time_max, absl::ZeroDuration(), absl::Hours(24),
+                  "In line for a place in flight; then 429 with Retry-After.");
   schema.Int("process.max_choices_per_request", &config->choices_max, {.unit = "answers", .min = 1, .max = 1024},
              "Answers that one request may ask for: n times the number of its prompts; more gets 400.");
   schema.Duration("process.request_timeout", &config->request_time_max, absl::Seconds(1), absl::Hours(24 * 7),
                   "From a whole request to the end of its answer; then the request is cancelled and fails with 504.");
+  schema.Duration("process.drain_notice", &config->drain_notice, absl::ZeroDuration(), absl::Hours(1),
+                  "After SIGTERM, with /readyz at 503 and everything still served, for load balancers to notice.");
   schema.Duration("process.drain_grace", &config->drain_grace, absl::ZeroDuration(), absl::Hours(24),
-                  "After SIGTERM, for requests under way; those still running then fail with 503.");
+                  "After the notice, for requests under way; those still running then fail with 503.");
   schema.Duration("process.sse_keepalive_interval", &config->keepalive_interval, absl::ZeroDuration(), absl::Hours(24),
                   "Silence after which a stream gets a comment that keeps proxies from cutting it; 0 for never.");
   schema.Int64("process.stream_unsent_bytes_max", &config->unsent_bytes_max,

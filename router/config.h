@@ -15,6 +15,7 @@ struct RouterConfig {
   // cluster:
   std::string model_path;
   int64_t context_length = 0;  // 0 = the checkpoint's
+  bool allows_auto_truncate = false;
 
   // process:
   std::string served_model_name;  // "" = the last part of model_path
@@ -25,8 +26,11 @@ struct RouterConfig {
   std::vector<std::string> prefill_workers;
   std::vector<std::string> decode_workers;
   int requests_max = 4096;
+  int queued_max = 1024;
+  absl::Duration queue_time_max = absl::Minutes(1);
   int choices_max = 128;
   absl::Duration request_time_max = absl::Hours(4);
+  absl::Duration drain_notice = absl::Seconds(1);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration keepalive_interval = absl::Seconds(30);
   int64_t unsent_bytes_max = int64_t{256} << 10;

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "base/config.h"
+#include "base/exit_code.h"
 #include "base/log.h"
 #include "base/shutdown.h"
 #include "base/status_macros.h"
@@ -21,6 +22,7 @@
 #include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
+#include "router/status_board.h"
 
 namespace tandem::router {
 namespace {
@@ -66,13 +68,15 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.port_sharing = config.num_shards > 1 ? PortSharing::kShared : PortSharing::kExclusive;
   options.prefill_workers = config.prefill_workers;
   options.decode_workers = config.decode_workers;
-  options.requests_max = (config.requests_max + config.num_shards - 1) / config.num_shards;
+  const auto share = [&](int max) { return (max + config.num_shards - 1) / config.num_shards; };
+  options.admission = {.in_flight_max = share(config.requests_max), .waiting_max = share(config.queued_max)};
   options.http.body_bytes_max = static_cast<size_t>(config.body_bytes_max);
   options.http.connections_max = config.connections_max;
   options.http.idle_max = config.idle_max;
   options.http.header_time_max = config.header_time_max;
   options.http.body_stall_max = config.body_stall_max;
   options.http.write_stall_max = config.write_stall_max;
+  options.pipeline.queue_time_max = config.queue_time_max;
   options.pipeline.request_time_max = config.request_time_max;
   options.pipeline.keepalive_interval = config.keepalive_interval;
   options.pipeline.unsent_bytes_max = static_cast<size_t>(config.unsent_bytes_max);
@@ -103,20 +107,31 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   ASSIGN_OR_RETURN(const ModelContext context, MakeContext(config, tokenizer.get()));
   RouterMetrics metrics;
   Readiness readiness;
+  StatusBoard status_board;
   boost::asio::thread_pool thread_pool(kPreparationThreads);
-  ASSIGN_OR_RETURN(
-      const std::vector<std::unique_ptr<Shard>> shards,
-      StartShards(config,
-                  {.context = &context, .metrics = &metrics, .readiness = &readiness, .thread_pool = &thread_pool}));
+  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
+                   StartShards(config, {.context = &context,
+                                        .metrics = &metrics,
+                                        .readiness = &readiness,
+                                        .status_board = &status_board,
+                                        .thread_pool = &thread_pool}));
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"prefill_workers", config.prefill_workers.size()}, {"decode_workers", config.decode_workers.size()});
   shutdown.Wait();
-  LOG_INFO("router drains", {"grace", config.drain_grace});
+  LOG_INFO("router drains", {"notice", config.drain_notice}, {"grace", config.drain_grace});
   std::vector<std::thread> drains;
-  for (const auto& shard : shards) drains.emplace_back([&] { shard->Drain(config.drain_grace); });
+  shutdown.OnSecond([&] {
+    for (const auto& shard : shards) shard->HurryDrain();
+  });
+  std::vector<absl::Status> ends(shards.size());
+  for (size_t i = 0; i < shards.size(); ++i) {
+    drains.emplace_back([&, i] { ends[i] = shards[i]->Drain({config.drain_notice, config.drain_grace}); });
+  }
   for (std::thread& drain : drains) drain.join();
+  shutdown.OnSecond(nullptr);
   LOG_INFO("router ends");
+  for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
   return absl::OkStatus();
 }
 
@@ -135,7 +150,6 @@ int main(int argc, char** argv) {
   const absl::StatusOr<tandem::base::ConfigArgs> args = tandem::base::LoadConfig(schema, argc, argv);
   if (args.ok() && args->should_exit) return 0;
   const absl::Status status = args.ok() ? tandem::router::Run(config, shutdown) : args.status();
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "router: %s\n", std::string(status.message()).c_str());
-  return 1;
+  if (!status.ok()) std::fprintf(stderr, "router: %s\n", std::string(status.message()).c_str());
+  return tandem::base::ExitCode(status);
 }

@@ -4,6 +4,7 @@ namespace tandem::router {
 namespace {
 
 constexpr int kStatuses[] = {200, 400, 404, 413, 429, 499, 500, 503, 504};
+constexpr int kRefusalStatuses[] = {400, 408, 413, 415, 417, 431, 501, 503};
 constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", "sibling failed", "other"};
 
 }  // namespace
@@ -12,7 +13,13 @@ RouterMetrics::RouterMetrics()
     : metrics_("router"),
       requests_in_flight(metrics_.AddGauge("tandem_router_requests_in_flight",
                                            "Requests for answers admitted and not yet released by their workers.")),
+      requests_waiting(
+          metrics_.AddGauge("tandem_router_requests_waiting", "Requests for answers in line for a place in flight.")),
       connections(metrics_.AddGauge("tandem_router_connections", "Open client connections.")),
+      body_bytes(metrics_.AddGauge("tandem_router_body_bytes",
+                                   "Bytes of request bodies that are being read or not yet prepared.")),
+      second_attempts(metrics_.AddCounter("tandem_router_second_attempts_total",
+                                          "Prompts started once more because no worker could serve them.")),
       prompt_tokens(metrics_.AddCounter("tandem_prompt_tokens_total", "Prompt tokens of admitted requests.")),
       generation_tokens(metrics_.AddCounter("tandem_generation_tokens_total", "Generated tokens accepted.")),
       empty_answers(metrics_.AddCounter("tandem_router_empty_answers_total",
@@ -32,6 +39,9 @@ RouterMetrics::RouterMetrics()
       e2e_request_latency(metrics_.AddHistogram("tandem_e2e_request_latency_seconds",
                                                 "From a request's last byte to the end of its answer.",
                                                 base::LatencyBuckets())),
+      admission_wait(metrics_.AddHistogram("tandem_router_admission_wait_seconds",
+                                           "In line for a place in flight, of the requests that got one.",
+                                           base::LatencyBuckets())),
       preparation_time(metrics_.AddHistogram("tandem_router_preparation_seconds",
                                              "Parsing, encoding and tokenising a request.", base::LatencyBuckets())),
       prefill_workers_up(metrics_.AddGauge("tandem_router_workers_up", "Connected workers, counted by every shard.",
@@ -45,6 +55,12 @@ RouterMetrics::RouterMetrics()
         &metrics_.AddCounter("tandem_router_requests_total", "Requests for answers by the HTTP status of their end.",
                              {{"code", std::to_string(status)}});
   }
+  for (int status : kRefusalStatuses) {
+    http_refusals_[status] =
+        &metrics_.AddCounter("tandem_router_http_refusals_total",
+                             "Connections and requests refused before they reached a route, by HTTP status.",
+                             {{"code", std::to_string(status)}});
+  }
   for (const char* reason : kCancelReasons) {
     cancels_[reason] = &metrics_.AddCounter("tandem_router_cancels_total",
                                             "Prompts and single choices cancelled on their decode worker, by reason.",
@@ -55,6 +71,11 @@ RouterMetrics::RouterMetrics()
 void RouterMetrics::CountRequest(int http_status) {
   const auto it = chat_requests_.find(http_status);
   (it == chat_requests_.end() ? chat_requests_.at(500) : it->second)->Increment();
+}
+
+void RouterMetrics::CountHttpRefusal(int http_status) {
+  const auto it = http_refusals_.find(http_status);
+  (it == http_refusals_.end() ? http_refusals_.at(400) : it->second)->Increment();
 }
 
 void RouterMetrics::CountCancel(const std::string& reason) {

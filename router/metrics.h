@@ -20,6 +20,8 @@ class RouterMetrics final {
   // By the HTTP status it was answered with; in-band errors count as the status they would have had, clients that left
   // as 499.
   void CountRequest(int http_status);
+  // What the HTTP server refused by itself.
+  void CountHttpRefusal(int http_status);
   // reason: one of the few words that RequestState gives, e.g. "client left".
   void CountCancel(const std::string& reason);
   std::string Expose() const { return metrics_.Expose(); }
@@ -29,7 +31,10 @@ class RouterMetrics final {
 
  public:
   prometheus::Gauge& requests_in_flight;
+  prometheus::Gauge& requests_waiting;
   prometheus::Gauge& connections;
+  prometheus::Gauge& body_bytes;
+  prometheus::Counter& second_attempts;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
   prometheus::Counter& empty_answers;
@@ -38,6 +43,7 @@ class RouterMetrics final {
   prometheus::Histogram& time_to_first_token;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& e2e_request_latency;
+  prometheus::Histogram& admission_wait;
   prometheus::Histogram& preparation_time;
   prometheus::Gauge& prefill_workers_up;
   prometheus::Gauge& decode_workers_up;
@@ -45,6 +51,7 @@ class RouterMetrics final {
 
  private:
   std::map<int, prometheus::Counter*> chat_requests_;  // by HTTP status
+  std::map<int, prometheus::Counter*> http_refusals_;
   std::map<std::string, prometheus::Counter*> cancels_;
 };
 

@@ -82,6 +82,7 @@ bool PromptRun::TryAgain(const absl::Status& error) {
   const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, (*parts_.turn)++);
   if (!pair.ok()) return false;  // the first error says more
   ++num_attempts_;
+  parts_.metrics->second_attempts.Increment();
   pair_ = pair->Explain(view);
   LOG_WARNING("request starts again", {"req", log_id_}, {"attempt", num_attempts_}, {"cause", error}, {"pair", pair_});
   inbox_.DropWorkerEvents();  // of the attempt that has failed

@@ -76,8 +76,11 @@ class RequestPipeline::Run final {
     wake_.cancel();
   }
   RequestView View() const;
+  bool is_answer_open() const { return is_answer_open_; }
 
  private:
+  // Waits in line until the request is in flight; what it returns else is the request's end.
+  asio::awaitable<absl::Status> TakePlace();
   asio::awaitable<absl::StatusOr<PreparedRequest>> Prepare();
   void MakePromptRuns(PreparedRequest prepared);
   // Fails the answer where no pair can take one of the prompts.
@@ -93,6 +96,8 @@ class RequestPipeline::Run final {
   void GiveUpPrompts(const absl::Status& cause);
   void EndAnswer(const absl::Status& status, const char* finish);
   void Refuse(const absl::Status& error);
+  // Says when to come again where the router or a worker is full.
+  absl::Status Advised(absl::Status error) const;
 
   absl::Duration Now() const { return parts_.clock->Now(); }
   bool MustWaitForReader() const { return exchange_->num_unsent_bytes() > settings_.unsent_bytes_max; }
@@ -108,6 +113,7 @@ class RequestPipeline::Run final {
   const std::string id_;
   const absl::Duration started_at_;
   asio::steady_timer wake_;
+  std::unique_ptr<Admission::Place> place_;
   std::optional<AnswerWriter> writer_;
   std::vector<std::unique_ptr<PromptRun>> prompts_;
   int num_choices_ = 1;      // of each prompt
@@ -119,6 +125,27 @@ class RequestPipeline::Run final {
   bool is_drained_ = false;
   absl::Status give_up_;  // an error: the router gives the request up
 };
+
+asio::awaitable<absl::Status> RequestPipeline::Run::TakePlace() {
+  absl::StatusOr<std::unique_ptr<Admission::Place>> place = parts_.admission->Enter([this] { wake_.cancel(); });
+  if (!place.ok()) co_return place.status();
+  place_ = *std::move(place);
+  const absl::Duration queue_time_max = std::min(settings_.queue_time_max, settings_.request_time_max);
+  while (!place_->is_admitted()) {
+    if (has_client_left_) co_return absl::CancelledError("client left");
+    if (!give_up_.ok()) co_return give_up_;
+    const absl::Duration left = started_at_ + queue_time_max - Now();
+    if (left <= absl::ZeroDuration()) {
+      co_return absl::ResourceExhaustedError(absl::StrCat("no place in flight within ",
+                                                          absl::FormatDuration(queue_time_max), ", the limit is ",
+                                                          parts_.admission->limits().in_flight_max, " requests"));
+    }
+    wake_.expires_after(absl::ToChronoNanoseconds(left));
+    co_await wake_.async_wait(kAwait);
+  }
+  parts_.metrics->admission_wait.Observe(absl::ToDoubleSeconds(Now() - started_at_));
+  co_return absl::OkStatus();
+}
 
 asio::awaitable<absl::StatusOr<PreparedRequest>> RequestPipeline::Run::Prepare() {
   std::string body = exchange_->TakeBody();
@@ -138,8 +165,13 @@ void RequestPipeline::Run::Refuse(const absl::Status& error) {
     EndAnswer(absl::CancelledError("client left"), "client_left");
     return;
   }
-  exchange_->Respond(ErrorResponse(error));
+  exchange_->Respond(ErrorResponse(Advised(error)));
   EndAnswer(error, "refused");
+}
+
+absl::Status RequestPipeline::Run::Advised(absl::Status error) const {
+  if (!absl::IsResourceExhausted(error)) return error;
+  return WithRetryAfter(std::move(error), parts_.admission->RetryAfter());
 }
 
 void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* finish) {
@@ -162,7 +194,7 @@ void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
   if (!is_answer_open_) return;
   if (!output.error.ok()) {
     news_at_ = Now();
-    writer_->Fail(output.error);
+    writer_->Fail(Advised(output.error));
     EndAnswer(output.error, "error");
     GiveUpPrompts(absl::CancelledError(kSiblingFailed));
     return;
@@ -259,6 +291,7 @@ RequestView RequestPipeline::Run::View() const {
   RequestView view;
   view.id = id_;
   view.age = Now() - started_at_;
+  view.is_waiting = place_ == nullptr || !place_->is_admitted();
   if (prompts_.empty()) return view;
   view.pair = prompts_[0]->pair();
   const Usage usage = TotalUsage();
@@ -301,14 +334,14 @@ void RequestPipeline::Run::StartPromptRuns(const char* prompt_field) {
 }
 
 asio::awaitable<void> RequestPipeline::Run::Serve() {
-  // Admission: a place for everything that follows.
-  absl::StatusOr<Admission::Ticket> ticket = parts_.admission->Admit();
-  if (!ticket.ok()) co_return Refuse(ticket.status());
+  // Admission: a place for everything that follows, at once or in turn.
+  if (const absl::Status admitted = co_await TakePlace(); !admitted.ok()) co_return Refuse(admitted);
+  const absl::Duration admitted_at = Now();
 
   // Parse, encode the chat, tokenise, plan the sampling.
   absl::StatusOr<PreparedRequest> prepared = co_await Prepare();
   exchange_->BodyDone();
-  parts_.metrics->preparation_time.Observe(absl::ToDoubleSeconds(Now() - started_at_));
+  parts_.metrics->preparation_time.Observe(absl::ToDoubleSeconds(Now() - admitted_at));
   if (!prepared.ok()) co_return Refuse(prepared.status());
   if (has_client_left_) co_return Refuse(absl::CancelledError("client left"));
   if (!give_up_.ok()) co_return Refuse(give_up_);
@@ -325,10 +358,8 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   MakePromptRuns(*std::move(prepared));
 
   // Pick the pairs, generate, and relay until the workers hold nothing of it.
-  parts_.metrics->requests_in_flight.Increment();
   StartPromptRuns(prompt_field);
   co_await Relay();
-  parts_.metrics->requests_in_flight.Decrement();
 }
 
 RequestPipeline::RequestPipeline(const Parts& parts, const PipelineSettings& settings)
@@ -351,13 +382,18 @@ void RequestPipeline::Spawn(std::shared_ptr<Exchange> exchange, const Endpoint& 
       CheckNoException);
 }
 
-void RequestPipeline::GiveUpAll(const absl::Status& cause) {
-  for (Run* run : runs_) run->GiveUp(cause);
+int RequestPipeline::GiveUpAll(const absl::Status& cause) {
+  int num_given_up = 0;
+  for (Run* run : runs_) {
+    num_given_up += run->is_answer_open() ? 1 : 0;
+    run->GiveUp(cause);
+  }
+  return num_given_up;
 }
 
-std::vector<RequestView> RequestPipeline::Requests() const {
+std::vector<RequestView> RequestPipeline::Requests(size_t num_max) const {
   std::vector<RequestView> views;
-  for (const Run* run : runs_) views.push_back(run->View());
+  for (size_t i = 0; i < std::min(num_max, runs_.size()); ++i) views.push_back(runs_[i]->View());
   return views;
 }
 

@@ -1,10 +1,10 @@
 // The path of a request through the router, top to bottom. Read request_pipeline.cc from the end.
 //
-// A coroutine for each request, on its shard's thread: admit, prepare (parse, encode, tokenise), pick a pair for each
-// prompt, generate, then turn whatever happens (tokens, ends, a client that leaves, time) into what RequestState says,
-// until nobody holds anything of the request. Several prompts are one answer: the first that fails fails it, and the
-// others are cancelled. Decisions live in the parts that it calls; this file only orders them. Tested by
-// router_integration_test.cc over real sockets and gRPC.
+// A coroutine for each request, on its shard's thread: wait for a place, prepare (parse, encode, tokenise), pick a pair
+// for each prompt, generate, then turn whatever happens (tokens, ends, a client that leaves, time) into what
+// RequestState says, until nobody holds anything of the request. Several prompts are one answer: the first that fails
+// fails it, and the others are cancelled. Decisions live in the parts that it calls; this file only orders them. Tested
+// by router_integration_test.cc over real sockets and gRPC.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,7 @@ namespace tandem::router {
 
 struct PipelineSettings {
   absl::Duration request_time_max = absl::Hours(4);       // from the whole request to the end of its answer
+  absl::Duration queue_time_max = absl::Minutes(1);       // in line for a place in flight
   absl::Duration keepalive_interval = absl::Seconds(30);  // of a stream without news; zero = none
   size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
   size_t inline_body_bytes_max = size_t{32} << 10;        // larger bodies are prepared on the thread pool
@@ -44,6 +45,7 @@ struct RequestView {
   int64_t num_prompt_tokens = 0;
   int64_t num_generated = 0;
   absl::Duration age;
+  bool is_waiting = false;  // in line, not in flight yet
 };
 
 class RequestPipeline final {
@@ -66,9 +68,11 @@ class RequestPipeline final {
   // All on the shard's thread.
   void ServeChat(std::shared_ptr<Exchange> exchange);        // POST /v1/chat/completions
   void ServeCompletion(std::shared_ptr<Exchange> exchange);  // POST /v1/completions
-  // Fails every answer under way and cancels its request: a drain has run out of time.
-  void GiveUpAll(const absl::Status& cause);
-  std::vector<RequestView> Requests() const;
+  // Fails every answer under way and cancels its request: a drain has run out of time. Returns how many.
+  int GiveUpAll(const absl::Status& cause);
+  // The oldest, at most num_max.
+  std::vector<RequestView> Requests(size_t num_max) const;
+  size_t num_requests() const { return runs_.size(); }
 
  private:
   using PrepareRequest = absl::StatusOr<PreparedRequest> (*)(absl::string_view body, const ModelContext& context);

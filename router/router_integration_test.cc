@@ -1,11 +1,13 @@
 // The whole router over real sockets and gRPC, between a client that says exact bytes and workers that do as told.
 #include <algorithm>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/testing/router_fixture.h"
@@ -75,6 +77,34 @@ TEST_F(RouterTest, StreamHasRoleDeltasFinishUsageAndDone) {
   EXPECT_EQ(events[5], "[DONE]");
 }
 
+// Bytes of every width as tokens of one byte, up to four a message. What the token limit cuts inside a character ends
+// with one U+FFFD; nothing else is lost or added.
+TEST_F(RouterTest, CharactersSplitOverTokensAndMessagesArriveWhole) {
+  StartPair();
+  const std::vector<std::string> characters = {"한",   "글",      "漢", "é",  "a", " ", "👨‍👩‍👧",
+                                               "🙂", "e\u0301", "\n", "\"", "\\"};
+  std::mt19937 random(6);
+  for (int round = 0; round < 60; ++round) {
+    std::string text;
+    for (uint32_t i = 0, end = 1 + random() % 20; i < end; ++i) text += characters[random() % characters.size()];
+    const bool is_cut = round % 3 == 0;
+    const std::string sent = is_cut ? text + std::string("글").substr(0, 1 + random() % 2) : text;
+    RawClient client(port());
+    client.Send(PostChat(ChatBody(absl::StrCat(R"("stream":true,"max_tokens":)", sent.size()))));
+    const FakeWorker::Request request = decode_->AwaitRequest();
+    const std::vector<uint32_t> tokens = B::Bytes(sent);
+    for (size_t begin = 0; begin < tokens.size();) {
+      const size_t end = std::min(begin + 1 + random() % 4, tokens.size());
+      decode_->SendTokens(request.key, static_cast<int>(begin), {tokens.begin() + begin, tokens.begin() + end},
+                          end == tokens.size() ? proto::FINISH_REASON_LENGTH : proto::FINISH_REASON_UNSPECIFIED);
+      begin = end;
+    }
+    decode_->SendEnded(request.key);
+    const std::string content = ContentOf(Events(client.ReadResponse().body));
+    EXPECT_EQ(content, is_cut ? text + "\xef\xbf\xbd" : text);
+  }
+}
+
 TEST_F(RouterTest, ThinkingComesAsReasoningContent) {
   StartPair();
   decode_->AnswerEverything({'w', 'h', 'y', B::kThinkEnd, '4', B::kEos}, proto::FINISH_REASON_STOP);
@@ -105,7 +135,7 @@ TEST_F(RouterTest, ReadyOnlyWhileAPairIsUsable) {
   const RawClient::Response refused = Ask();
   EXPECT_EQ(refused.status, 503);
   EXPECT_TRUE(absl::StrContains(refused.body, "page_size differs")) << refused.body;
-  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: 1"));
+  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: 2"));
 }
 
 TEST_F(RouterTest, StartsWithoutAnyWorkerAndRefusesAtOnce) {
@@ -381,7 +411,7 @@ TEST_F(RouterTest, PromptBeyondTheWorkersIsTheSameErrorAsOneBeyondTheContext) {
 }
 
 TEST_F(RouterTest, RequestsBeyondTheBoundGet429) {
-  options_.requests_max = 1;
+  options_.admission = {.in_flight_max = 1, .waiting_max = 0};
   StartPair();
   RawClient client(port());
   client.Send(PostChat(ChatBody()));
@@ -395,6 +425,53 @@ TEST_F(RouterTest, RequestsBeyondTheBoundGet429) {
   EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
   decode_->AnswerEverything({B::kEos}, proto::FINISH_REASON_STOP);
   EXPECT_EQ(Ask().status, 200) << "the place is back";
+}
+
+TEST_F(RouterTest, RequestsInLineAreServedInTurnAndCounted) {
+  options_.admission = {.in_flight_max = 1, .waiting_max = 2};
+  StartPair();
+  RawClient first(port()), second(port()), third(port());
+  first.Send(PostChat(ChatBody()));
+  const FakeWorker::Request running = decode_->AwaitRequest();
+  second.Send(PostChat(ChatBody("", "second")));
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_waiting{role=\"router\"}", 1), 1);
+  third.Send(PostChat(ChatBody("", "third")));
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_waiting{role=\"router\"}", 2), 2);
+  EXPECT_EQ(Ask().status, 429);
+  third.Reset();
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_waiting{role=\"router\"}", 1), 1) << "whoever leaves, leaves the line";
+  decode_->AnswerEverything({B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendTokens(running.key, 0, {B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(running.key);
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  EXPECT_EQ(second.ReadResponse().status, 200);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_waiting{role=\"router\"}", 0), 0);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+}
+
+TEST_F(RouterTest, WhoeverWaitsTooLongInLineGets429) {
+  options_.admission = {.in_flight_max = 1, .waiting_max = 1};
+  options_.pipeline.queue_time_max = absl::Milliseconds(20);
+  StartPair();
+  RawClient running(port());
+  running.Send(PostChat(ChatBody()));
+  decode_->AwaitRequest();
+  const RawClient::Response refused = Ask();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: ")) << refused.head;
+  EXPECT_TRUE(absl::StrContains(refused.body, "no place in flight within 20ms, the limit is 1 requests"))
+      << refused.body;
+}
+
+TEST_F(RouterTest, AFullWorkerIs429WithAdvice) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kResourceExhausted,
+                     "requests in line: 4, at most 4");
+  const RawClient::Response refused = client.ReadResponse();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: ")) << refused.head;
 }
 
 TEST_F(RouterTest, LongPromptArrivesWholeInParts) {
@@ -495,7 +572,7 @@ TEST_F(RouterTest, DrainLetsStreamsFinish) {
   const FakeWorker::Request request = decode_->AwaitRequest();
   decode_->SendTokens(request.key, 0, B::Bytes("a"));
   client.ReadUntil("\"content\":\"a\"");
-  std::thread drain([this] { shard_->Drain(absl::Seconds(30)); });
+  std::thread drain([this] { EXPECT_EQ(shard_->Drain({.grace = absl::Seconds(30)}), absl::OkStatus()); });
   decode_->SendTokens(request.key, 1, {B::kEos}, proto::FINISH_REASON_STOP);
   decode_->SendEnded(request.key);
   EXPECT_TRUE(absl::StrContains(client.ReadToClose(), "[DONE]"));
@@ -507,7 +584,7 @@ TEST_F(RouterTest, DrainCanBeWatchedAndTakesNoNewRequests) {
   RawClient busy(port());
   busy.Send(PostChat(ChatBody()));
   const FakeWorker::Request request = decode_->AwaitRequest();
-  std::thread drain([this] { shard_->Drain(absl::Seconds(30)); });
+  std::thread drain([this] { EXPECT_EQ(shard_->Drain({.grace = absl::Seconds(30)}), absl::OkStatus()); });
   const auto ask = [this](const std::string& bytes) {
     RawClient client(port());
     client.Send(bytes);
@@ -536,11 +613,45 @@ TEST_F(RouterTest, DrainThatRunsOutSaysSoInTheStream) {
   const FakeWorker::Request request = decode_->AwaitRequest();
   decode_->SendTokens(request.key, 0, B::Bytes("a"));
   client.ReadUntil("\"content\":\"a\"");
-  shard_->Drain(absl::ZeroDuration());
+  const absl::Status drained = shard_->Drain({});
+  EXPECT_EQ(drained.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(drained.message(), "1 requests were given up when the drain ran out");
   const std::string rest = client.ReadToClose();
   EXPECT_TRUE(absl::StrContains(rest, "router is shutting down")) << rest;
   EXPECT_TRUE(absl::StrContains(rest, "[DONE]")) << rest;
   EXPECT_EQ(decode_->AwaitCancel().key().request_id(), request.key.request_id());
+}
+
+TEST_F(RouterTest, DuringTheNoticeItIsNotReadyAndServes) {
+  StartPair();
+  decode_->AnswerEverything({B::kEos}, proto::FINISH_REASON_STOP);
+  std::thread drain(
+      [this] { EXPECT_EQ(shard_->Drain({.notice = absl::Hours(1), .grace = absl::Hours(1)}), absl::OkStatus()); });
+  EXPECT_TRUE(AwaitReady(503));
+  EXPECT_EQ(Ask().status, 200);
+  shard_->HurryDrain();
+  drain.join();
+}
+
+TEST_F(RouterTest, AHurriedDrainTellsEveryClientThoughTheWorkersConfirmNothing) {
+  StartPair();
+  decode_->ConfirmCancels(false);
+  RawClient stream(port()), whole(port());
+  stream.Send(PostChat(ChatBody(R"("stream":true)")));
+  decode_->SendTokens(decode_->AwaitRequest().key, 0, B::Bytes("a"));
+  stream.ReadUntil("\"content\":\"a\"");
+  whole.Send(PostChat(ChatBody()));
+  decode_->AwaitRequest();
+  absl::Status drained;
+  std::thread drain([&] { drained = shard_->Drain({.grace = absl::Hours(1)}); });
+  ASSERT_TRUE(AwaitReady(503));
+  shard_->HurryDrain();
+  const std::string rest = stream.ReadToClose();
+  EXPECT_TRUE(absl::StrContains(rest, "router is shutting down")) << rest;
+  EXPECT_TRUE(absl::StrContains(rest, "[DONE]")) << rest;
+  EXPECT_EQ(whole.ReadResponse().status, 503);
+  drain.join();
+  EXPECT_EQ(drained.message(), "2 requests were given up when the drain ran out");
 }
 
 TEST_F(RouterTest, EachShardIsARouterOfItsOwn) {
@@ -551,6 +662,24 @@ TEST_F(RouterTest, EachShardIsARouterOfItsOwn) {
   ASSERT_TRUE(second.ok());
   EXPECT_TRUE(decode_->AwaitRouters(2));
   EXPECT_EQ(AwaitMetric("tandem_router_usable_pairs{role=\"router\"}", 2), 2);
+}
+
+TEST_F(RouterTest, StatuszShowsEveryShard) {
+  StartPair();
+  Shard::Options second_options = options_;
+  second_options.instance = "the-second-shard";
+  auto second = Shard::Start(second_options, SharedParts());
+  ASSERT_TRUE(second.ok());
+  RawClient client(port());
+  const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
+  std::string text;
+  while (!absl::StrContains(text, "router the-second-shard: ready") && base::RealClock().Now() < deadline) {
+    client.Send(Get("/statusz"));
+    text = client.ReadResponse().body;
+  }
+  EXPECT_TRUE(absl::StrContains(text, "shard 0 of 2")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "router router-under-test: ready")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "router the-second-shard: ready")) << text;
 }
 
 TEST_F(RouterTest, ReadyOnlyWhileEveryShardIs) {

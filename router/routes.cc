@@ -16,6 +16,7 @@ constexpr char kChatPath[] = "/v1/chat/completions";
 constexpr char kCompletionsPath[] = "/v1/completions";
 constexpr char kModelsPath[] = "/v1/models";
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr absl::Duration kRetryAfterDrain = absl::Seconds(1);  // another router serves meanwhile, as a rule
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 
 HttpResponse Text(int status, std::string body, const char* content_type = kPlainText) {
@@ -42,7 +43,9 @@ void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   if (request.path == kChatPath || request.path == kCompletionsPath) {
     if (request.method != "POST") return exchange->Respond(MethodNotAllowed(request, "POST"));
-    if (is_draining_) return exchange->Respond(ErrorResponse(absl::UnavailableError("router is draining")));
+    if (is_draining_)
+      return exchange->Respond(
+          ErrorResponse(WithRetryAfter(absl::UnavailableError("router is draining"), kRetryAfterDrain)));
     if (request.path == kChatPath) return parts_.pipeline->ServeChat(std::move(exchange));
     return parts_.pipeline->ServeCompletion(std::move(exchange));
   }
@@ -60,7 +63,17 @@ void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   if (request.path == "/health") return exchange->Respond(Text(200, "ok\n"));
   if (request.path == "/readyz") return exchange->Respond(Ready());
   if (request.path == "/metrics") return exchange->Respond(Text(200, parts_.metrics->Expose(), kMetricsText));
-  exchange->Respond(Text(200, StatuszText(instance_, parts_.cluster->view(), parts_.pipeline->Requests())));
+  PostStatus();
+  exchange->Respond(Text(200, parts_.status_board->Text(parts_.clock->Now())));
+}
+
+void Routes::OnRefused(int status) { parts_.metrics->CountHttpRefusal(status); }
+
+void Routes::PostStatus() {
+  parts_.status_board->Post(
+      parts_.shard,
+      StatuszText(instance_, parts_.cluster->view(), *parts_.admission, parts_.pipeline->Requests(kRequestsShownMax)),
+      parts_.clock->Now());
 }
 
 HttpResponse Routes::Models(const std::string& path) const {
@@ -79,7 +92,7 @@ HttpResponse Routes::Models(const std::string& path) const {
 }
 
 HttpResponse Routes::Ready() const {
-  if (is_draining_) return Text(503, "draining\n");
+  if (is_leaving_) return Text(503, "draining\n");
   parts_.readiness->Post(parts_.shard, CheckReady(parts_.cluster->view()));
   const absl::Status ready = parts_.readiness->Check();
   return ready.ok() ? Text(200, "ready\n") : Text(503, absl::StrCat(std::string(ready.message()), "\n"));

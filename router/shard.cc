@@ -1,11 +1,13 @@
 #include "router/shard.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
@@ -16,7 +18,6 @@
 #include "boost/asio/steady_timer.hpp"
 #include "prometheus/gauge.h"
 #include "proto/protocol_version.h"
-#include "router/admission.h"
 #include "router/cluster.h"
 #include "router/grpc_worker_channel.h"
 #include "router/pair_picker.h"
@@ -27,6 +28,8 @@ namespace tandem::router {
 namespace asio = boost::asio;
 
 namespace {
+
+constexpr absl::Duration kFarewellMax = absl::Seconds(1);  // for the last bytes to clients that read
 
 // Hands work to the loop from other threads for as long as there is a loop.
 class LoopPoster final {
@@ -79,7 +82,7 @@ class Shard::Loop final {
         io_context_(std::make_unique<asio::io_context>(1)),
         poster_(std::make_shared<LoopPoster>(io_context_.get())),
         tick_(std::in_place, *io_context_),
-        admission_(options.requests_max),
+        admission_(options.admission, clock_),
         cluster_(ClusterOptions(options), MakeGrpcWorkerChannelFactory([poster = poster_](std::function<void()> work) {
                    poster->Post(std::move(work));
                  })),
@@ -95,13 +98,16 @@ class Shard::Loop final {
         routes_({.pipeline = &pipeline_,
                  .cluster = &cluster_,
                  .metrics = shared.metrics,
+                 .admission = &admission_,
+                 .clock = &clock_,
                  .readiness = shared.readiness,
+                 .status_board = shared.status_board,
                  .shard = shard_},
                 options.instance, CardOf(*shared.context)) {}
 
   ~Loop() {
     if (thread_.joinable()) {
-      if (!has_drained_) Drain(absl::ZeroDuration());
+      if (!has_drained_) Drain({}).IgnoreError();  // nobody asked for time
       poster_->Close();
       io_context_->stop();
       thread_.join();
@@ -127,17 +133,27 @@ class Shard::Loop final {
     });
   }
 
-  void Drain(absl::Duration grace) {
-    const absl::Duration deadline = clock_.Now() + grace;
+  absl::Status Drain(const DrainTimes& times) {
+    const absl::Duration refuse_at = clock_.Now() + times.notice;
     absl::Notification done;
     asio::post(*io_context_, [&] {
-      routes_.SetDraining();
-      server_->Drain();
-      drain_deadline_ = deadline;
+      routes_.SetNotReady();
+      refuse_at_ = std::min(refuse_at_, refuse_at);
+      drain_deadline_ = std::min(drain_deadline_, refuse_at + times.grace);
       drained_ = &done;
+      TickDrain();  // where there is no notice, whoever sees it not ready is refused too
     });
     done.WaitForNotification();
     has_drained_ = true;
+    if (num_given_up_ == 0) return absl::OkStatus();
+    return absl::DeadlineExceededError(absl::StrCat(num_given_up_, " requests were given up when the drain ran out"));
+  }
+
+  void HurryDrain() {
+    asio::post(*io_context_, [this] {
+      is_hurried_ = true;
+      refuse_at_ = drain_deadline_ = clock_.Now();
+    });
   }
 
   int port() const { return server_->port(); }
@@ -147,6 +163,10 @@ class Shard::Loop final {
     cluster_.Tick(clock_.Now());
     shared_.readiness->Post(shard_, CheckReady(cluster_.view()));
     UpdateGauges();
+    if (clock_.Now() >= status_due_at_) {
+      status_due_at_ = clock_.Now() + StatusBoard::kPostInterval;
+      routes_.PostStatus();
+    }
     if (drained_ != nullptr) TickDrain();
     tick_->expires_after(absl::ToChronoNanoseconds(WorkerLink::kTickInterval));
     tick_->async_wait([this](const boost::system::error_code& error) {
@@ -155,13 +175,19 @@ class Shard::Loop final {
   }
 
   void TickDrain() {
-    if (clock_.Now() >= drain_deadline_ && !std::exchange(has_given_up_, true)) {
-      pipeline_.GiveUpAll(absl::UnavailableError("router is shutting down"));
+    if (clock_.Now() < refuse_at_) return;
+    if (!std::exchange(is_refusing_, true)) {
+      routes_.SetDraining();
+      server_->Drain();
     }
-    if (pipeline_.Requests().empty()) server_->Close();
-    if (!pipeline_.Requests().empty() || server_->num_connections() > 0) {
-      if (clock_.Now() < drain_deadline_ + RequestState::kReleaseWaitMax + absl::Seconds(1)) return;
-      LOG_WARNING("drain ended with requests unreleased", {"requests", pipeline_.Requests().size()},
+    if (clock_.Now() >= drain_deadline_ && !std::exchange(has_given_up_, true)) {
+      num_given_up_ = pipeline_.GiveUpAll(absl::UnavailableError("router is shutting down"));
+    }
+    if (pipeline_.num_requests() == 0) server_->Close();
+    if (pipeline_.num_requests() > 0 || server_->num_connections() > 0) {
+      const absl::Duration confirmation_max = is_hurried_ ? absl::ZeroDuration() : RequestState::kReleaseWaitMax;
+      if (clock_.Now() < drain_deadline_ + confirmation_max + kFarewellMax) return;
+      LOG_WARNING("drain ended with requests unreleased", {"requests", pipeline_.num_requests()},
                   {"connections", server_->num_connections()});
     }
     std::exchange(drained_, nullptr)->Notify();
@@ -170,12 +196,20 @@ class Shard::Loop final {
   // Gauges are sums over the shards: each adds what has changed since its last word.
   void UpdateGauges() {
     const ClusterView& view = cluster_.view();
-    const Gauges now = {CountUp(view.prefills), CountUp(view.decodes), CountUsablePairs(view),
-                        server_->num_connections()};
+    const Gauges now = {CountUp(view.prefills),
+                        CountUp(view.decodes),
+                        CountUsablePairs(view),
+                        server_->num_connections(),
+                        admission_.num_in_flight(),
+                        admission_.num_waiting(),
+                        static_cast<double>(server_->num_body_bytes())};
     shared_.metrics->prefill_workers_up.Increment(now.prefills - gauges_.prefills);
     shared_.metrics->decode_workers_up.Increment(now.decodes - gauges_.decodes);
     shared_.metrics->usable_pairs.Increment(now.pairs - gauges_.pairs);
     shared_.metrics->connections.Increment(now.connections - gauges_.connections);
+    shared_.metrics->requests_in_flight.Increment(now.in_flight - gauges_.in_flight);
+    shared_.metrics->requests_waiting.Increment(now.waiting - gauges_.waiting);
+    shared_.metrics->body_bytes.Increment(now.body_bytes - gauges_.body_bytes);
     gauges_ = now;
   }
 
@@ -184,6 +218,9 @@ class Shard::Loop final {
     int decodes = 0;
     int pairs = 0;
     int connections = 0;
+    int in_flight = 0;
+    int waiting = 0;
+    double body_bytes = 0;
   };
 
   const base::Clock& clock_;
@@ -199,9 +236,14 @@ class Shard::Loop final {
   std::unique_ptr<HttpServer> server_;
   std::thread thread_;
   Gauges gauges_;
+  absl::Duration status_due_at_ = absl::ZeroDuration();
+  absl::Duration refuse_at_ = absl::InfiniteDuration();
   absl::Duration drain_deadline_ = absl::InfiniteDuration();
   absl::Notification* drained_ = nullptr;
+  bool is_refusing_ = false;
+  bool is_hurried_ = false;
   bool has_given_up_ = false;
+  int num_given_up_ = 0;
   bool has_drained_ = false;  // read and written by the owner's thread
 };
 
@@ -215,6 +257,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Start(const Options& options, cons
 Shard::Shard(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Shard::~Shard() = default;
 int Shard::port() const { return loop_->port(); }
-void Shard::Drain(absl::Duration grace) { loop_->Drain(grace); }
+absl::Status Shard::Drain(const DrainTimes& times) { return loop_->Drain(times); }
+void Shard::HurryDrain() { loop_->HurryDrain(); }
 
 }  // namespace tandem::router

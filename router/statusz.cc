@@ -9,8 +9,6 @@
 namespace tandem::router {
 namespace {
 
-constexpr size_t kRequestsShownMax = 100;
-
 std::string StateOf(const WorkerView& worker) {
   if (!worker.is_up) return absl::StrCat("down: ", worker.detail);
   return worker.is_draining ? "draining" : "up";
@@ -40,7 +38,7 @@ void AppendPairs(std::string& out, const ClusterView& view) {
 
 }  // namespace
 
-std::string StatuszText(const std::string& instance, const ClusterView& view,
+std::string StatuszText(const std::string& instance, const ClusterView& view, const Admission& admission,
                         const std::vector<RequestView>& requests) {
   const absl::Status ready = CheckReady(view);
   std::string out =
@@ -49,16 +47,17 @@ std::string StatuszText(const std::string& instance, const ClusterView& view,
   for (const DecodeView& decode : view.decodes) AppendWorker(out, "decode", decode);
   out += "\npairs (prefill with decode)\n";
   AppendPairs(out, view);
-  absl::StrAppend(&out, "\nrequests in flight: ", requests.size(), "\n");
-  for (size_t i = 0; i < std::min(requests.size(), kRequestsShownMax); ++i) {
-    const RequestView& request = requests[i];
+  const size_t num_requests = static_cast<size_t>(admission.num_in_flight()) + admission.num_waiting();
+  absl::StrAppend(&out, "\nrequests in flight: ", admission.num_in_flight(), " of ", admission.limits().in_flight_max,
+                  ", in line: ", admission.num_waiting(), " of ", admission.limits().waiting_max, "\n");
+  for (const RequestView& request : requests) {
     absl::StrAppendFormat(&out, "  %s age=%s prompt=%d generated=%d  %s\n", request.id,
                           absl::FormatDuration(request.age), request.num_prompt_tokens, request.num_generated,
-                          request.pair.empty() ? "in preparation" : request.pair);
+                          request.is_waiting     ? "in line"
+                          : request.pair.empty() ? "in preparation"
+                                                 : request.pair);
   }
-  if (requests.size() > kRequestsShownMax) {
-    absl::StrAppend(&out, "  ... and ", requests.size() - kRequestsShownMax, " more\n");
-  }
+  if (num_requests > requests.size()) absl::StrAppend(&out, "  ... and ", num_requests - requests.size(), " more\n");
   return out;
 }
 

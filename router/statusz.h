@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "router/admission.h"
 #include "router/cluster_view.h"
 #include "router/request_pipeline.h"
 
 namespace tandem::router {
 
-std::string StatuszText(const std::string& instance, const ClusterView& view, const std::vector<RequestView>& requests);
+// requests: the oldest of num_in_flight and num_waiting together.
+std::string StatuszText(const std::string& instance, const ClusterView& view, const Admission& admission,
+                        const std::vector<RequestView>& requests);
+
+inline constexpr size_t kRequestsShownMax = 100;
 
 }  // namespace tandem::router

@@ -10,6 +10,9 @@
 
 namespace tandem::worker_shell {
 
+// For routers to read what a worker that has drained told them last.
+inline constexpr absl::Duration kFarewellMax = absl::Seconds(1);
+
 struct WorkerVitals {
   uint64_t engine_steps = 0;
   absl::Duration oldest_work_age;  // zero where nothing waits for the engine

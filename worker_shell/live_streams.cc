@@ -65,7 +65,6 @@ class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, prot
       }
       const auto self = std::static_pointer_cast<Stream>(shared_from_this());
       if (grpc::Status status = streams_.Attach(self, message.hello()); !status.ok()) {
-        LOG_WARNING("router refused", {"router", message.hello().instance()}, {"why", status.error_message()});
         Close(std::move(status));
         return;
       }
@@ -123,6 +122,10 @@ grpc::Status LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const pr
   *hello.mutable_hello() = options_.hello;
   absl::MutexLock lock(&mutex_);
   if (const absl::Status status = succession_.Greet(router); !status.ok()) {
+    if (refusals_logged_.size() >= RouterSuccession::kKnownMax) refusals_logged_.clear();
+    if (refusals_logged_.insert(router.incarnation()).second) {
+      LOG_WARNING("router refused", {"router", router.instance()}, {"why", status});
+    }
     return {grpc::StatusCode::FAILED_PRECONDITION, std::string(status.message())};
   }
   ReplaceStreamsOf(router);
@@ -171,6 +174,17 @@ void LiveStreams::AnnounceDraining() {
   absl::MutexLock lock(&mutex_);
   is_draining_ = true;
   for (const auto& [id, attached] : by_id_) attached.stream->Send(DrainingMessage());
+}
+
+void LiveStreams::Farewell(absl::Duration limit) {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, attached] : by_id_) {
+    attached.stream->CloseAfterQueue({grpc::StatusCode::UNAVAILABLE, "the worker has drained and ends"});
+  }
+  const auto is_empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return by_id_.empty(); };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&is_empty), limit)) {
+    LOG_WARNING("routers left unread what they were told last", {"streams", by_id_.size()});
+  }
 }
 
 bool LiveStreams::IsAttached(uint64_t router_incarnation) const {

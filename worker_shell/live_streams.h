@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
@@ -41,6 +42,9 @@ class LiveStreams final {
   void Send(uint64_t router_incarnation, proto::WorkerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends every stream behind what is queued on it: nobody misses the last words of a worker that has drained. Returns
+  // when all have ended, at the latest after `limit`.
+  void Farewell(absl::Duration limit) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsAttached(uint64_t router_incarnation) const ABSL_LOCKS_EXCLUDED(mutex_);
   int num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -62,6 +66,8 @@ class LiveStreams final {
   uint64_t next_stream_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
   RouterSuccession succession_ ABSL_GUARDED_BY(mutex_);
+  // Incarnations whose refusal has been logged: they come back every few seconds.
+  absl::flat_hash_set<uint64_t> refusals_logged_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Attached> by_id_ ABSL_GUARDED_BY(mutex_);      // replaced ones until they have ended
   absl::flat_hash_map<uint64_t, uint64_t> newest_of_ ABSL_GUARDED_BY(mutex_);  // router incarnation -> stream id
   bool is_draining_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,33 @@ TEST_F(LiveStreamsTest, HelloIsAnsweredFirstAndMessagesComeInOrder) {
   EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) << status.error_message();
   EXPECT_EQ(Events(5).back(), "lost");
   EXPECT_FALSE(streams_->IsAttached(5));
+}
+
+TEST_F(LiveStreamsTest, AFarewellComesBehindEverythingThatWasSent) {
+  Serve({});
+  grpc::ClientContext context;
+  auto client = stub_->Live(&context);
+  ASSERT_TRUE(client->Write(Hello("r", 5)));
+  Events(1);
+  constexpr uint64_t kMessages = 500;
+  proto::WorkerMessage ended;
+  for (uint64_t id = 1; id <= kMessages; ++id) {
+    ended.mutable_ended()->mutable_key()->set_request_id(id);
+    streams_->Send(5, ended);
+  }
+  std::thread farewell([this] { streams_->Farewell(absl::Seconds(20)); });
+  uint64_t num_read = 0;
+  proto::WorkerMessage message;
+  while (client->Read(&message)) {
+    if (!message.has_ended()) continue;
+    EXPECT_EQ(message.ended().key().request_id(), ++num_read);
+  }
+  EXPECT_EQ(num_read, kMessages);
+  const grpc::Status status = client->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status.error_message(), "the worker has drained and ends");
+  farewell.join();
+  EXPECT_EQ(streams_->num_streams(), 0);
 }
 
 TEST_F(LiveStreamsTest, HeartbeatsCarryTheEnginesSteps) {

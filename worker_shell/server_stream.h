@@ -33,7 +33,7 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
 
   void Send(Out message) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (is_closing_) return;
+    if (is_closing_ || is_last_words_) return;
     queue_bytes_ += message.ByteSizeLong();
     queue_.push_back(std::move(message));
     if (queue_bytes_ > queue_bytes_max_) {
@@ -61,10 +61,18 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
     queue_.clear();
     if (!is_writing_) this->Finish(close_status_);
   }
-  // Ends what CloseAfterWrite waits for. Nothing happens to a stream that is not closing.
+  // As Close, but everything that is queued is written first; nothing can be sent any more. Cut() ends the wait.
+  void CloseAfterQueue(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (is_closing_ || is_last_words_) return;
+    is_last_words_ = true;
+    close_status_ = std::move(status);
+    if (!is_writing_) FinishLastWords();
+  }
+  // Ends what CloseAfterWrite and CloseAfterQueue wait for. Nothing happens to a stream that is not closing.
   void Cut() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (is_closing_ && is_writing_) context_->TryCancel();
+    if ((is_closing_ || is_last_words_) && is_writing_) context_->TryCancel();
   }
 
  protected:
@@ -91,6 +99,8 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
       CloseLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream was cut"));
     } else if (!queue_.empty()) {
       WriteNext();
+    } else if (is_last_words_) {
+      FinishLastWords();
     }
   }
   void OnCancel() final { Close(grpc::Status::CANCELLED); }
@@ -117,6 +127,11 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
     }
   }
 
+  void FinishLastWords() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    is_closing_ = true;
+    this->Finish(close_status_);
+  }
+
   grpc::CallbackServerContext* const context_;
   const size_t queue_bytes_max_;
   In incoming_;
@@ -127,6 +142,7 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
   Out outgoing_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_last_words_ ABSL_GUARDED_BY(mutex_) = false;  // closes when the queue is empty
   grpc::Status close_status_ ABSL_GUARDED_BY(mutex_);
 };
 

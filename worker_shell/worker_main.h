@@ -46,12 +46,11 @@ int WorkerMain(int argc, char** argv, const std::string& role) {
   }
   shutdown.Wait();
   LOG_INFO("draining", {"timeout", config.drain_timeout});
-  if (const absl::Status status = (*worker)->Drain(config.drain_timeout); !status.ok()) {
-    LOG_WARNING("drain ended early", {"status", status});
-  }
+  const absl::Status drained = (*worker)->Drain(config.drain_timeout);
+  if (!drained.ok()) LOG_WARNING("drain ended early", {"status", drained});
   worker->reset();
   LOG_INFO("stopped");
-  return 0;
+  return base::ExitCode(drained);
 }
 
 }  // namespace tandem::worker_shell

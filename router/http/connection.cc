@@ -36,6 +36,7 @@ constexpr size_t kReadBytes = 4 * 1024;
 constexpr size_t kWatchBytes = 1024;  // as a rule nothing comes while a request is answered
 template <int option>
 using TcpInteger = asio::detail::socket_option::integer<IPPROTO_TCP, option>;
+constexpr char kRetryAfterSeconds[] = "1";  // connections and bodies come and go by the second
 constexpr int kProbeIdleSeconds = 15;
 constexpr int kProbeIntervalSeconds = 5;
 constexpr int kProbesMax = 3;
@@ -240,8 +241,10 @@ Connection::ReadEnd Connection::RefuseRequest(int status, const std::string& mes
   response.body = ErrorBody(status == 413   ? absl::OutOfRangeError(message)
                             : status == 503 ? absl::UnavailableError(message)
                                             : absl::InvalidArgumentError(message));
+  if (status == 503) response.headers.emplace_back("Retry-After", kRetryAfterSeconds);
   state_->answer.CloseAfterwards();  // what follows on the wire is of unknown meaning
   state_->answer.Respond(std::move(response));
+  group_->handler->OnRefused(status);
   return ReadEnd::kRefused;
 }
 

@@ -52,6 +52,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
         [self = shared_from_this()](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
           if (self->is_closed_ || error == asio::error::operation_aborted) return;
           if (error) return self->RetryLater(error.message());
+          if (std::exchange(self->has_accept_failed_, false)) LOG_INFO("accepts again", {"port", self->port_});
           auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
           const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
           is_one_too_many ? connection->StartRefusal() : connection->Start();
@@ -74,6 +75,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
 
   int port() const { return port_; }
   int num_connections() const { return static_cast<int>(group_->connections.size()); }
+  size_t num_body_bytes() const { return group_->num_body_bytes; }
 
  private:
   void CloseIdle() {
@@ -81,8 +83,11 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
     for (Connection* connection : connections) connection->Drain();
   }
 
+  // As a rule it lasts until connections are closed: said once, not at every try.
   void RetryLater(const std::string& why) {
-    LOG_WARNING("accept failed", {"port", port_}, {"why", why});
+    if (!std::exchange(has_accept_failed_, true)) {
+      LOG_WARNING("accept failed", {"port", port_}, {"why", why}, {"connections", num_connections()});
+    }
     retry_.expires_after(kAcceptRetryAfter);
     retry_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error && !self->is_closed_) self->Accept();
@@ -94,6 +99,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   const std::shared_ptr<ConnectionGroup> group_;
   int port_ = 0;
   bool is_closed_ = false;
+  bool has_accept_failed_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context& io_context, const std::string& host,
@@ -116,5 +122,6 @@ int HttpServer::port() const { return listener_->port(); }
 void HttpServer::Drain() { listener_->Drain(); }
 void HttpServer::Close() { listener_->Close(); }
 int HttpServer::num_connections() const { return listener_->num_connections(); }
+size_t HttpServer::num_body_bytes() const { return listener_->num_body_bytes(); }
 
 }  // namespace tandem::router

@@ -30,6 +30,8 @@ class HttpHandler {
   virtual ~HttpHandler() = default;
   // A whole request. May answer at once or later.
   virtual void Handle(std::shared_ptr<Exchange> exchange) = 0;
+  // A request or a connection that the server itself has refused with that HTTP status: nobody else hears of it.
+  virtual void OnRefused(int /*status*/) {}
 };
 
 enum class PortSharing { kExclusive, kShared };
@@ -54,6 +56,7 @@ class HttpServer final {
   // Drains, and accepts no more.
   void Close();
   int num_connections() const;
+  size_t num_body_bytes() const;  // of the bodies that are being read or not yet prepared
 
  private:
   class Listener;

@@ -354,6 +354,7 @@ TEST_F(HttpServerTest, ConnectionOverTheBoundIsTold) {
   const RawClient::Response refused = second.ReadResponse();
   EXPECT_EQ(refused.status, 503);
   EXPECT_TRUE(absl::StrContains(refused.body, "the limit is 1")) << refused.body;
+  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: ")) << refused.head;
   ASSERT_TRUE(first.Send(kGet));
   EXPECT_EQ(first.ReadResponse().status, 200);
 }

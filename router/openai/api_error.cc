@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "router/openai/json_text.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr char kParamPayload[] = "tandem/param";
 constexpr char kCodePayload[] = "tandem/code";
+constexpr char kRetryAfterPayload[] = "tandem/retry_after";  // whole seconds, in decimal
 
 struct ErrorClass {
   absl::StatusCode status_code;
@@ -76,6 +78,18 @@ absl::Status WithDetails(absl::Status status, const std::string& param, const st
   if (!param.empty()) status.SetPayload(kParamPayload, absl::Cord(param));
   if (!code.empty()) status.SetPayload(kCodePayload, absl::Cord(code));
   return status;
+}
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration after) {
+  status.SetPayload(kRetryAfterPayload, absl::Cord(absl::StrCat(absl::ToInt64Seconds(after))));
+  return status;
+}
+
+absl::Duration RetryAfterOf(const absl::Status& status) {
+  int64_t seconds = 0;
+  const std::optional<std::string> payload = Payload(status, kRetryAfterPayload);
+  return payload.has_value() && absl::SimpleAtoi(*payload, &seconds) ? absl::Seconds(seconds)
+                                                                     : absl::InfiniteDuration();
 }
 
 int HttpStatusOf(const absl::Status& status) { return status.ok() ? 200 : ClassOf(status.code()).http_status; }

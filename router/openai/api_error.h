@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace tandem::router {
 
@@ -18,6 +19,11 @@ std::string Quoted(absl::string_view text);
 absl::Status FieldError(const std::string& param, const std::string& what);
 // The same status with `param` and `code` of its error object set; empty ones stay unset (null).
 absl::Status WithDetails(absl::Status status, const std::string& param, const std::string& code);
+
+// The same status with advice for the client's Retry-After header, in whole seconds.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration after);
+// InfiniteDuration where the status has none.
+absl::Duration RetryAfterOf(const absl::Status& status);
 
 // The HTTP status of an error; 200 for OK. Any code that is not in the table is our bug: 500.
 int HttpStatusOf(const absl::Status& status);

@@ -13,6 +13,7 @@
 #include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
+#include "router/status_board.h"
 #include "router/testing/byte_tokenizer.h"
 #include "router/testing/fake_worker.h"
 #include "router/testing/raw_client.h"
@@ -31,7 +32,11 @@ class RouterTest : public testing::Test {
   void StartPair();
   void StartShard();
   Shard::Shared SharedParts() {
-    return {.context = &context_, .metrics = &metrics_, .readiness = &readiness_, .thread_pool = &thread_pool_};
+    return {.context = &context_,
+            .metrics = &metrics_,
+            .readiness = &readiness_,
+            .status_board = &status_board_,
+            .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
   int port() const { return shard_->port(); }
@@ -55,6 +60,7 @@ class RouterTest : public testing::Test {
   ModelContext context_;
   RouterMetrics metrics_;
   Readiness readiness_;
+  StatusBoard status_board_;
   boost::asio::thread_pool thread_pool_{1};
   Shard::Options options_;
   std::unique_ptr<FakeWorker> prefill_;

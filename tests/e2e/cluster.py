@@ -1,4 +1,4 @@
-"""Real processes for tests: a router, a prefill and a decode worker on loopback, with a checkpoint of random weights.
+"""Real processes for tests: a router, prefill and decode workers on loopback, with a checkpoint of random weights.
 
     with Cluster(folder, checkpoint("v32-micro")) as cluster:
         cluster.openai().chat.completions.create(...)
@@ -32,6 +32,8 @@ PORTS = range(20000, 32000)
 # Gauges that are zero at rest: docs/flow_control.md's ledger, as /metrics shows it.
 HELD = {
     "tandem_router_requests_in_flight",
+    "tandem_router_requests_waiting",
+    "tandem_router_body_bytes",
     "tandem_num_running_reqs",
     "tandem_num_queue_reqs",
     "tandem_num_queue_tokens",
@@ -110,13 +112,15 @@ def get(url, timeout=5):
 class Process:
     """One service: its binary, its configuration, its log."""
 
-    def __init__(self, role, folder, config, admin_port):
+    def __init__(self, role, name, folder, config, admin_port):
         self.role = role
+        self.name = name  # the role, with a number where there are several of it
         self.admin = f"http://{HOST}:{admin_port}"
-        self.log = folder / f"{role}.log"
-        path = folder / f"{role}.yaml"
+        self.log = folder / f"{name}.log"
+        path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         self.was_killed = False
+        self.exit_code = 0  # that a stop must end with
         with open(self.log, "wb") as log:
             self._child = subprocess.Popen(
                 [binary(f"{role}/{role}"), f"--config={path}"],
@@ -136,7 +140,7 @@ class Process:
     def readiness(self):
         """(status, body) of /readyz. AssertionError with the log's end where the process is gone."""
         if not self.is_running():
-            raise AssertionError(f"{self.role} ended with {self._child.returncode}:\n{self.tail()}")
+            raise AssertionError(f"{self.name} ended with {self._child.returncode}:\n{self.tail()}")
         return get(self.admin + "/readyz")
 
     def metrics(self):
@@ -174,12 +178,16 @@ class Process:
         self._child.kill()
         self._child.wait()
 
-    def stop(self):
+    def stop(self, seconds=STOP_SECONDS):
         """SIGTERM, and the exit code; SIGKILL and None where it does not end in time."""
         if self.is_running():
             self._child.terminate()
+        return self.wait(seconds)
+
+    def wait(self, seconds=STOP_SECONDS):
+        """The exit code of a process that is to end; SIGKILL and None where it does not in time."""
         try:
-            return self._child.wait(STOP_SECONDS)
+            return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
@@ -207,6 +215,14 @@ class Options:
     context_length: int = 8192
     kv_cache_tokens: int = 16384
     num_shards: int = 1
+    num_prefill: int = 1
+    num_decode: int = 1
+    further_prefill: tuple = ()  # addresses that the router is given beside the workers'
+    further_decode: tuple = ()
+    # Further settings of process: of every worker of the role.
+    router: dict = dataclasses.field(default_factory=dict)
+    prefill: dict = dataclasses.field(default_factory=dict)
+    decode: dict = dataclasses.field(default_factory=dict)
     prefill_checkpoint: Path | None = None  # where it is to be another than decode's
     start_order: tuple = ("prefill", "decode", "router")
     is_to_be_ready: bool = True
@@ -218,10 +234,14 @@ class Cluster:
         self.folder.mkdir(parents=True)
         self.options = options
         self.is_expected_to_log_errors = False
-        self.prefill, self.decode, self.router = None, None, None
+        self.router, self.prefills, self.decodes = None, {}, {}  # workers by number
         self.processes = []  # in order of their start
         self._replaced = []
-        names = ("router", "prefill_rpc", "prefill_bootstrap", "prefill_admin", "decode_rpc", "decode_admin")
+        names = ["router"]
+        for number in range(options.num_prefill):
+            names += [f"prefill_rpc{number}", f"prefill_bootstrap{number}", f"prefill_admin{number}"]
+        for number in range(options.num_decode):
+            names += [f"decode_rpc{number}", f"decode_admin{number}"]
         self._ports = dict(zip(names, free_ports(len(names))))
         self._shared = {"model_path": str(checkpoint), "context_length": options.context_length}
         self.url = f"http://{HOST}:{self._ports['router']}"
@@ -229,9 +249,9 @@ class Cluster:
     def __enter__(self):
         try:
             for role in self.options.start_order:
-                {"prefill": self.start_prefill, "decode": self.start_decode, "router": self.start_router}[role]()
+                self._start_role(role)
                 process = self.processes[-1]
-                wait_until(lambda: process.readiness()[0] != 0, lambda: f"{process.role}: {process.readiness()}")
+                wait_until(lambda: process.readiness()[0] != 0, lambda: f"{process.name}: {process.readiness()}")
             if self.options.is_to_be_ready:
                 self.wait_ready()
         except BaseException:
@@ -242,7 +262,15 @@ class Cluster:
 
     def wait_ready(self):
         for process in self.processes:
-            wait_until(lambda: process.readiness()[0] == 200, lambda: f"{process.role}: {process.readiness()}")
+            wait_until(lambda: process.readiness()[0] == 200, lambda: f"{process.name}: {process.readiness()}")
+
+    @property
+    def prefill(self):
+        return self.prefills[0]
+
+    @property
+    def decode(self):
+        return self.decodes[0]
 
     def __exit__(self, kind, error, trace):
         exits = self._stop_all()
@@ -252,8 +280,8 @@ class Cluster:
         for process in self.processes + self._replaced:
             if process.was_killed:
                 continue
-            code = exits.get(process, 0)
-            assert code == 0, f"{process.role} ended with {code} on SIGTERM:\n{process.tail()}"
+            code = exits.get(process, process.exit_code)
+            assert code == process.exit_code, f"{process.name} ended with {code} on SIGTERM:\n{process.tail()}"
             assert self.is_expected_to_log_errors or not process.errors(), f"{process.log}: {process.errors()}"
 
     def _stop_all(self):
@@ -264,51 +292,70 @@ class Cluster:
         for process in self.processes + self._replaced:
             print(f"---- end of {process.log}\n{process.tail()}")
 
-    def _start(self, role, config, admin_port):
-        process = Process(role, self.folder, config, admin_port)
+    def _start(self, role, number, config, admin_port):
+        name = role if number == 0 else f"{role}-{number}"
+        process = Process(role, name, self.folder, config, admin_port)
         self.processes.append(process)
         return process
 
-    def start_prefill(self):
+    def _start_role(self, role):
+        if role == "router":
+            self.start_router()
+        elif role == "prefill":
+            for number in range(self.options.num_prefill):
+                self.start_prefill(number)
+        else:
+            for number in range(self.options.num_decode):
+                self.start_decode(number)
+
+    def start_prefill(self, number=0):
         ports = self._ports
         process = {
-            "instance": "prefill-0",
+            "instance": f"prefill-{number}",
             "listen_host": HOST,
-            "rpc_port": ports["prefill_rpc"],
-            "bootstrap_port": ports["prefill_bootstrap"],
+            "rpc_port": ports[f"prefill_rpc{number}"],
+            "bootstrap_port": ports[f"prefill_bootstrap{number}"],
             "admin_host": HOST,
-            "admin_port": ports["prefill_admin"],
+            "admin_port": ports[f"prefill_admin{number}"],
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "chunked_prefill_size": self.options.chunked_prefill_size,
             "lanes": list(self.options.lanes),
-        }
+        } | self.options.prefill
         shared = dict(self._shared)
         if self.options.prefill_checkpoint is not None:
             shared["model_path"] = str(self.options.prefill_checkpoint)
         config = {"cluster": shared, "process": process}
-        self.prefill = self._start("prefill_worker", config, ports["prefill_admin"])
+        self.prefills[number] = self._start("prefill_worker", number, config, process["admin_port"])
 
-    def restart_prefill(self):
+    def _replace(self, process):
+        self.processes.remove(process)
+        self._replaced.append(process)
+        process.log = process.log.rename(process.log.with_suffix(f".{len(self._replaced)}.log"))
+
+    def restart_prefill(self, number=0):
         """A new process at the old addresses, after the old one has been stopped or killed."""
-        self.processes.remove(self.prefill)
-        self._replaced.append(self.prefill)
-        self.prefill.log = self.prefill.log.rename(self.prefill.log.with_suffix(f".{len(self._replaced)}.log"))
-        self.start_prefill()
+        self._replace(self.prefills[number])
+        self.start_prefill(number)
         self.wait_ready()
 
-    def start_decode(self):
+    def restart_decode(self, number=0):
+        self._replace(self.decodes[number])
+        self.start_decode(number)
+        self.wait_ready()
+
+    def start_decode(self, number=0):
         ports = self._ports
         process = {
-            "instance": "decode-0",
+            "instance": f"decode-{number}",
             "listen_host": HOST,
-            "rpc_port": ports["decode_rpc"],
+            "rpc_port": ports[f"decode_rpc{number}"],
             "admin_host": HOST,
-            "admin_port": ports["decode_admin"],
+            "admin_port": ports[f"decode_admin{number}"],
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
-        }
+        } | self.options.decode
         config = {"cluster": self._shared, "process": process}
-        self.decode = self._start("decode_worker", config, ports["decode_admin"])
+        self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
 
     def start_router(self):
         ports = self._ports
@@ -318,10 +365,13 @@ class Cluster:
             "host": HOST,
             "port": ports["router"],
             "num_shards": self.options.num_shards,
-            "prefill_workers": [f"{HOST}:{ports['prefill_rpc']}"],
-            "decode_workers": [f"{HOST}:{ports['decode_rpc']}"],
-        }
-        self.router = self._start("router", {"cluster": self._shared, "process": process}, ports["router"])
+            "drain_notice": "0s",
+            "prefill_workers": [f"{HOST}:{ports[f'prefill_rpc{n}']}" for n in range(self.options.num_prefill)]
+            + list(self.options.further_prefill),
+            "decode_workers": [f"{HOST}:{ports[f'decode_rpc{n}']}" for n in range(self.options.num_decode)]
+            + list(self.options.further_decode),
+        } | self.options.router
+        self.router = self._start("router", 0, {"cluster": self._shared, "process": process}, ports["router"])
 
     def openai(self, **overrides):
         """The official client, without retries of its own: a test wants to see the first answer."""
@@ -342,4 +392,4 @@ class Cluster:
         """Until nothing of any request is left: pages, queue places, transfers."""
         for process in self.processes:
             if process.is_running():
-                wait_until(lambda: not process.held(), lambda: f"{process.role} at rest: {process.held()}", seconds)
+                wait_until(lambda: not process.held(), lambda: f"{process.name} at rest: {process.held()}", seconds)

@@ -53,6 +53,17 @@ def test_the_public_port_of_the_router_and_every_binary_explain_their_configurat
     assert "--config" in result.stdout + result.stderr
 
 
+def test_a_name_to_advertise_that_leads_nowhere_stops_the_start(micro, tmp_path):
+    path = tmp_path / "prefill.yaml"
+    process = "process:\n  rpc_port: 0\n  bootstrap_port: 0\n  admin_port: 0\n  advertise_host: no-such-host.invalid\n"
+    path.write_text(f"cluster:\n  model_path: {micro}\n" + process)
+    result = subprocess.run(
+        [binary("prefill_worker/prefill_worker"), f"--config={path}"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert 'process.advertise_host "no-such-host.invalid" cannot be resolved' in result.stderr
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_an_unknown_key_stops_the_start_with_file_and_line(tmp_path, role):
     path = tmp_path / "bad.yaml"
