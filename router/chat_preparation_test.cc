@@ -102,6 +102,21 @@ TEST_F(ChatPreparationTest, PromptMustLeaveRoomForOneToken) {
   EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"code\":\"context_length_exceeded\""));
 }
 
+TEST_F(ChatPreparationTest, WhereItIsAllowedALongPromptIsCutFromTheLeftInsteadOfRefused) {
+  context_.allows_auto_truncate = true;
+  const std::string content(context_.context_length + 7, 'x');
+  const absl::StatusOr<PreparedRequest> prepared = PrepareChat(
+      absl::StrCat(R"({"model":"m","max_tokens":3,"messages":[{"role":"user","content":")", content, R"("}]})"),
+      context_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const GenerateOrder& order = prepared->orders[0];
+  EXPECT_EQ(order.prompt.size(), static_cast<size_t>(context_.context_length - 3));
+  EXPECT_EQ(order.max_new_tokens, 3u);
+  EXPECT_EQ(order.prompt[0], ByteTokenizer::kBos);
+  EXPECT_EQ(order.prompt[1], static_cast<TokenId>('x')) << "the mark of the user's turn is gone";
+  EXPECT_GT(order.num_truncated, 7);
+}
+
 TEST_F(ChatPreparationTest, UnknownModelIs404) {
   const absl::Status status =
       PrepareChat(R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})", context_).status();

@@ -31,10 +31,11 @@ namespace tandem::router {
 // What goes to the decode worker beside the pair's prefill address.
 struct GenerateOrder {
   std::vector<TokenId> prompt;
-  float temperature = 0;  // 0 = argmax
-  float top_p = 1;        // 1 = off
-  int32_t top_k = 0;      // 0 = off
-  float min_p = 0;        // 0 = off
+  int64_t num_truncated = 0;  // tokens that the prompt has lost from its left; stays with the router
+  float temperature = 0;      // 0 = argmax
+  float top_p = 1;            // 1 = off
+  int32_t top_k = 0;          // 0 = off
+  float min_p = 0;            // 0 = off
   float repetition_penalty = 1;
   float frequency_penalty = 0;
   float presence_penalty = 0;

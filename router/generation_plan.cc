@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "router/openai/api_error.h"
+#include "router/prompt_truncation.h"
 
 namespace tandem::router {
 namespace {
@@ -64,6 +65,9 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
                                              const char* prompt_field, const ModelContext& context) {
   GenerateOrder order;
   order.prompt = std::move(prompt);
+  if (context.allows_auto_truncate) {
+    order.num_truncated = TruncatePrompt(context.context_length, fields.max_new_tokens, &order.prompt);
+  }
   RETURN_IF_ERROR(CheckPromptFits(order.prompt.size(), prompt_field, context));
   const SamplingDefaults& defaults = context.facts.sampling;
   order.temperature = static_cast<float>(fields.temperature.value_or(defaults.temperature));

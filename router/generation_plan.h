@@ -18,7 +18,7 @@ absl::Status CheckGeneration(const GenerationFields& fields, size_t num_prompts,
 
 // An order for the prompt, all but the deadline. A seed is drawn where the client gave none. max_tokens beyond the
 // context is cut to what is left of it: the answer then says finish_reason "length". INVALID_ARGUMENT: the prompt
-// leaves no room for an answer (laid at prompt_field), or an id is none of the vocabulary.
+// leaves no room for an answer (laid at prompt_field) and may not be cut, or an id is none of the vocabulary.
 absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std::vector<TokenId> prompt,
                                              const char* prompt_field, const ModelContext& context);
 

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/config.h"
 #include "base/exit_code.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 #include "base/shutdown.h"
 #include "base/status_macros.h"
@@ -49,6 +50,7 @@ absl::StatusOr<ModelContext> MakeContext(const RouterConfig& config, const Token
       config.served_model_name.empty() ? DefaultModelName(config.model_path) : config.served_model_name;
   context.context_length = config.context_length == 0 ? context.facts.context_length : config.context_length;
   context.choices_max = config.choices_max;
+  context.allows_auto_truncate = config.allows_auto_truncate;
   if (context.context_length > context.facts.context_length) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.context_length is ", context.context_length,
                                                    ", the checkpoint's max_position_embeddings is ",
@@ -115,6 +117,11 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .readiness = &readiness,
                                         .status_board = &status_board,
                                         .thread_pool = &thread_pool}));
+  const int64_t file_limit = base::RaiseFileLimit();
+  if (const int64_t connections_max = int64_t{config.connections_max} * config.num_shards;
+      file_limit < connections_max) {
+    LOG_WARNING("fewer open files than connections", {"files_max", file_limit}, {"connections_max", connections_max});
+  }
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"prefill_workers", config.prefill_workers.size()}, {"decode_workers", config.decode_workers.size()});

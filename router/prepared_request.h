@@ -21,8 +21,9 @@ struct ModelContext {
   const Tokenizer* tokenizer = nullptr;
   CheckpointFacts facts;
   std::string served_model_name;
-  int64_t context_length = 0;  // prompt and answer together, tokens; at most the checkpoint's
-  int64_t choices_max = 128;   // of one request: n times the number of its prompts
+  int64_t context_length = 0;         // prompt and answer together, tokens; at most the checkpoint's
+  bool allows_auto_truncate = false;  // of prompts that leave no room for an answer (prompt_truncation.h)
+  int64_t choices_max = 128;          // of one request: n times the number of its prompts
 };
 
 struct PreparedRequest {

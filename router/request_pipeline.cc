@@ -186,8 +186,8 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
            {"worker_req", absl::Hex(prompts_.empty() ? 0 : prompts_[0]->request_id(), absl::kZeroPad16)},
            {"finish", finish}, {"status", http_status}, {"error", std::string(status.message())},
            {"prompts", prompts_.size()}, {"choices", num_choices_}, {"prompt_tokens", usage.prompt_tokens},
-           {"completion_tokens", usage.completion_tokens}, {"ttft", ttft}, {"took", Now() - started_at_},
-           {"pair", prompts_.empty() ? "" : prompts_[0]->pair()});
+           {"truncated_tokens", usage.truncated_tokens}, {"completion_tokens", usage.completion_tokens}, {"ttft", ttft},
+           {"took", Now() - started_at_}, {"pair", prompts_.empty() ? "" : prompts_[0]->pair()});
 }
 
 void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
@@ -316,6 +316,7 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
     params.choice.wants_logprobs = order.wants_logprobs;
     params.choice.num_top_logprobs = order.num_top_logprobs;
     params.num_prompt_tokens = static_cast<int64_t>(order.prompt.size());
+    params.num_truncated_tokens = order.num_truncated;
     order.trace_parent = trace_parent;
     prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { wake_.cancel(); }));
   }

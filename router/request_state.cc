@@ -9,6 +9,7 @@ namespace tandem::router {
 
 RequestState::RequestState(Params params)
     : num_prompt_tokens_(params.num_prompt_tokens),
+      num_truncated_tokens_(params.num_truncated_tokens),
       started_at_(params.started_at),
       deadline_(params.deadline),
       is_thinking_(params.choice.start == ReasoningSplitter::State::kReasoning),
@@ -140,6 +141,7 @@ absl::Duration RequestState::NextWakeup() const {
 Usage RequestState::usage() const {
   Usage usage;
   usage.prompt_tokens = num_prompt_tokens_;
+  usage.truncated_tokens = num_truncated_tokens_;
   usage.completion_tokens = num_generated_;
   if (!is_thinking_) return usage;
   usage.reasoning_tokens = 0;

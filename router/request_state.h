@@ -36,6 +36,7 @@ class RequestState final {
     ChoiceState::Params choice;
     int num_choices = 1;
     int64_t num_prompt_tokens = 0;
+    int64_t num_truncated_tokens = 0;  // that the prompt has lost before
     absl::Duration started_at;
     absl::Duration deadline = absl::InfiniteDuration();  // on the clock of started_at
   };
@@ -89,6 +90,7 @@ class RequestState final {
   void Release(Output* output);
 
   const int64_t num_prompt_tokens_;
+  const int64_t num_truncated_tokens_;
   const absl::Duration started_at_;
   const absl::Duration deadline_;
   const bool is_thinking_;

@@ -50,11 +50,13 @@ struct ChoiceDelta {
 
 struct Usage {
   int64_t prompt_tokens = 0;
+  int64_t truncated_tokens = 0;             // that prompts have lost because they were too long; not of prompt_tokens
   int64_t completion_tokens = 0;            // of all choices
   std::optional<int64_t> reasoning_tokens;  // where the request thinks; part of completion_tokens
 
   void Add(const Usage& other) {
     prompt_tokens += other.prompt_tokens;
+    truncated_tokens += other.truncated_tokens;
     completion_tokens += other.completion_tokens;
     if (other.reasoning_tokens.has_value()) reasoning_tokens = reasoning_tokens.value_or(0) + *other.reasoning_tokens;
   }

@@ -162,6 +162,24 @@ def test_a_prompt_longer_than_the_context_is_refused_and_says_both_lengths(survi
     assert str(survivor.options.context_length) in error["message"]
 
 
+def test_where_it_is_allowed_a_prompt_longer_than_the_context_is_cut_and_the_answer_says_so(fresh_cluster):
+    with fresh_cluster(router={"allow_auto_truncate": True}, context_length=1024) as cluster:
+        text = "seven days in a week " * 400
+        long = chat(messages=[{"role": "user", "content": text}], max_tokens=10)
+        answer = json.loads(ask(cluster, long).body)
+        usage = answer["usage"]
+        assert usage["prompt_tokens"] == 1024 - 10 and usage["completion_tokens"] == 10
+        assert usage["prompt_tokens_details"]["truncated_tokens"] > 1000
+        # What is left is the end: another beginning changes nothing but the count.
+        other = chat(messages=[{"role": "user", "content": "Listen. " + text}], max_tokens=10)
+        again = json.loads(ask(cluster, other).body)
+        assert again["choices"][0]["message"]["content"] == answer["choices"][0]["message"]["content"]
+        assert again["usage"]["prompt_tokens_details"]["truncated_tokens"] > usage["prompt_tokens_details"]["truncated_tokens"]
+        short = json.loads(ask(cluster, chat()).body)
+        assert "prompt_tokens_details" not in short["usage"]
+        assert "truncated_tokens=" in cluster.router.log.read_text()
+
+
 def test_twenty_mistakes_of_a_client_close_nothing_to_the_next(survivor):
     """Client mistakes are no failures of a worker."""
     too_long = chat(messages=[{"role": "user", "content": "seven days " * 6000}])
