@@ -57,6 +57,15 @@ FIELDS = {
     "max_completion_tokens": {"integer"},
     "stop": {"string", "array"},
     "stop_token_ids": {"array"},
+    "n": {"integer"},
+    "logprobs": {"bool"},
+    "top_logprobs": {"integer"},
+    "logit_bias": {"object"},
+    "min_p": {"integer", "fraction"},
+    "min_tokens": {"integer"},
+    "repetition_penalty": {"integer", "fraction"},
+    "frequency_penalty": {"integer", "fraction"},
+    "presence_penalty": {"integer", "fraction"},
     "ignore_eos": {"bool"},
     "stream": {"bool"},
     "reasoning_effort": {"string"},
@@ -77,6 +86,17 @@ def test_a_field_of_the_wrong_type_is_named(survivor):
         error = response.error
         assert error["message"].startswith(field) and error["param"].startswith(field), f"{field} as {kind}: {error}"
         assert error["type"] == "invalid_request_error"
+
+
+def test_a_completions_prompt_that_is_none_is_named(survivor):
+    for prompt in (None, 1, True, {}, [], [[]], [1.5], ["x", 1], [[1], "x"], [-1], [10**9], "", [""]):
+        with RawHttp(survivor.url) as connection:
+            connection.post({"model": MODEL, "prompt": prompt, "max_tokens": 1}, path="/v1/completions")
+            response = connection.response()
+        if response.status == 200 and prompt in ("", [""]):
+            continue  # an empty text may be a prompt: the format's first token is there all the same
+        assert response.status == 400, f"{prompt}: {response.body}"
+        assert response.error["message"].startswith("prompt"), f"{prompt}: {response.error}"
 
 
 NESTED_FIELDS = [
