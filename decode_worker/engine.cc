@@ -129,6 +129,7 @@ void Engine::Generate(GenerateRequest generate) {
   }
   absl::Status status = SupersedeOtherAttempts(key);
   if (status.ok()) status = Validate(request.generate);
+  if (!status.ok()) ++counters_.requests_refused;
   requests_.emplace(key, std::move(owned));
   if (status.ok()) {
     request.draws = worker_shell::DrawRulesFrom(head.sampling(), head.stopping(),

@@ -64,6 +64,7 @@ struct EngineCounters {
   int64_t requests_finished = 0;
   int64_t requests_cancelled = 0;
   int64_t requests_failed = 0;
+  int64_t requests_refused = 0;  // on arrival; of those that failed
   int64_t requests_dropped = 0;  // of routers that were gone when they arrived, duplicates, cancelled beforehand
   int64_t tokens_generated = 0;
   int64_t tokens_replayed = 0;

@@ -16,6 +16,8 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
           m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "cancelled"}})),
       requests_failed_(
           m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "failed"}})),
+      requests_refused_(m.AddCounter("tandem_requests_refused_total",
+                                     "Requests that were refused on arrival; they also count as failed.")),
       requests_dropped_(
           m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "dropped"}})),
       tokens_generated_(m.AddCounter("tandem_generation_tokens_total", "Tokens generated, first tokens included.")),
@@ -57,6 +59,7 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   requests_finished_.Set(counters.requests_finished);
   requests_cancelled_.Set(counters.requests_cancelled);
   requests_failed_.Set(counters.requests_failed);
+  requests_refused_.Set(counters.requests_refused);
   requests_dropped_.Set(counters.requests_dropped);
   tokens_generated_.Set(counters.tokens_generated);
   tokens_replayed_.Set(counters.tokens_replayed);

@@ -25,6 +25,7 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter requests_finished_;
   worker_shell::MirroredCounter requests_cancelled_;
   worker_shell::MirroredCounter requests_failed_;
+  worker_shell::MirroredCounter requests_refused_;
   worker_shell::MirroredCounter requests_dropped_;
   worker_shell::MirroredCounter tokens_generated_;
   worker_shell::MirroredCounter tokens_replayed_;

@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/exit_code.h"
 #include "base/file_limit.h"
+#include "base/grpc_log.h"
 #include "base/log.h"
 #include "base/shutdown.h"
 #include "base/status_macros.h"
@@ -146,6 +147,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
 }  // namespace tandem::router
 
 int main(int argc, char** argv) {
+  tandem::base::RouteGrpcLog();
   // Debian builds Abseil with the search for lock cycles on: it keeps a graph of all locks, and every lock pays for it.
   // Tests keep it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

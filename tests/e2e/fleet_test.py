@@ -3,9 +3,10 @@
 import json
 
 import pytest
+import yaml
 
 from tests.e2e.asking import LONG_QUESTION, plain, request
-from tests.e2e.cluster import get, wait_until
+from tests.e2e.cluster import Process, free_ports, get, wait_until
 from tests.e2e.raw_http import RawHttp, events
 
 DEAD_PREFILL, DEAD_DECODE = "127.0.0.1:1", "127.0.0.1:2"  # nobody listens there
@@ -38,6 +39,25 @@ def test_models_are_listed_from_the_routers_own_knowledge(fresh_cluster):
         wait_until(lambda: cluster.router.readiness()[0] == 503, cluster.router.readiness)
         assert {get(cluster.url + "/v1/models")[0] for _ in range(20)} == {200}
         assert get(cluster.url + "/health")[0] == 200
+
+
+def test_two_routers_of_one_name_are_told_apart_and_the_refused_one_floods_no_log(fresh_cluster):
+    with fresh_cluster() as cluster:
+        (port,) = free_ports(1)
+        config = yaml.safe_load((cluster.folder / "router.yaml").read_text())
+        config["process"]["port"] = port
+        second = Process("router", "router-second", cluster.folder, config, port)
+        try:
+            wait_until(lambda: second.readiness()[0] == 200, second.readiness)
+            wait_until(lambda: "has greeted later" in cluster.router.readiness()[1], cluster.router.readiness)
+            with cluster.openai(base_url=f"{second.admin}/v1") as client:
+                for _ in range(30):  # while the first one tries again and again
+                    assert plain(client, max_tokens=40).finish_reason == "length"
+        finally:
+            assert second.stop() == 0
+        for worker in (cluster.prefill, cluster.decode):
+            told = [line for line in worker.log.read_text().splitlines() if "router refused" in line]
+            assert len(told) == 1, told
 
 
 def resident_bytes(process):
