@@ -41,7 +41,7 @@ AnswerWriter::AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<c
 
 void AnswerWriter::Write(int index, ChoiceDelta delta) {
   if (!delta.has_news()) return;
-  if (!delta.text.content.empty()) has_content_ = true;
+  if (!delta.text.content.empty() || !delta.text.tool_calls.empty()) has_content_ = true;
   if (form_.is_stream) {
     OpenStream();
     pending_.clear();
@@ -54,6 +54,13 @@ void AnswerWriter::Write(int index, ChoiceDelta delta) {
   WholeChoice& choice = choices_[index];
   choice.text.reasoning += delta.text.reasoning;
   choice.text.content += delta.text.content;
+  for (ToolCallDelta& call : delta.text.tool_calls) {
+    if (call.name.empty()) {
+      choice.text.tool_calls.back().arguments += call.arguments;
+    } else {
+      choice.text.tool_calls.push_back(std::move(call));
+    }
+  }
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(choice.logprobs));
   if (delta.end.has_value()) choice.end = *std::move(delta.end);
 }

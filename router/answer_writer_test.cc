@@ -183,6 +183,22 @@ TEST_F(AnswerWriterTest, ChoicesOfAWholeAnswerStandInTheirOrder) {
   EXPECT_EQ(body.at("choices").at(1).at("index"), 1);
 }
 
+TEST_F(AnswerWriterTest, CallsOfAWholeAnswerAreJoined) {
+  AnswerWriter writer = Writer(/*is_stream=*/false);
+  ChoiceDelta delta;
+  delta.text.tool_calls = {{0, "f", ""}, {0, "", "{\"x\""}};
+  writer.Write(0, delta);
+  delta.text.tool_calls = {{0, "", ": 1}"}, {1, "g", "{}"}};
+  writer.Write(0, delta);
+  EXPECT_TRUE(writer.has_content());
+  writer.Write(0, End());
+  writer.Complete({});
+  const boost::json::value body = boost::json::parse(exchange_->response.body);
+  const boost::json::value& calls = body.at("choices").at(0).at("message").at("tool_calls");
+  EXPECT_EQ(calls.at(0).at("function"), boost::json::parse(R"({"name":"f","arguments":"{\"x\": 1}"})"));
+  EXPECT_EQ(calls.at(1).at("function"), boost::json::parse(R"({"name":"g","arguments":"{}"})"));
+}
+
 TEST_F(AnswerWriterTest, WholeAnswerThatFailsHidesItsBeginning) {
   AnswerWriter writer = Writer(false);
   writer.Write(0, Content("a"));

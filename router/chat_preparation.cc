@@ -1,12 +1,13 @@
 #include "router/chat_preparation.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "router/chat/v32_encoder.h"
+#include "router/chat/prompt_format.h"
 #include "router/generation_plan.h"
 #include "router/openai/api_error.h"
 #include "router/openai/chat_request.h"
@@ -18,17 +19,35 @@ namespace {
 constexpr char kMessages[] = "messages";
 
 // A prompt must end where the model is to speak: behind a question or a tool's result. After an assistant's message, or
-// without any question, it is a text that has ended already (to go on with one is a feature of its own).
+// without any question, it is a text that has ended already, unless the answer is to go on with that message.
 absl::Status CheckAsksSomething(const std::vector<ChatMessage>& messages) {
   for (size_t i = messages.size(); i-- > 0;) {
     const ChatRole role = messages[i].role;
     if (role == ChatRole::kSystem) continue;
-    if (role != ChatRole::kAssistant) return absl::OkStatus();
+    if (role != ChatRole::kAssistant || messages[i].is_prefix) return absl::OkStatus();
     return FieldError("messages", absl::StrCat("the last turn, messages[", i,
-                                               "], is the assistant's; a user, developer or tool message must follow "
-                                               "(to continue an answer is not supported)"));
+                                               "], is the assistant's; a user, developer or tool message must follow, "
+                                               "or continue_final_message be true"));
   }
   return FieldError("messages", "must have a user, developer or tool message to answer, got system messages only");
+}
+
+CallMarkup MarkupOf(const PromptFormat& format) {
+  return format.kind == PromptFormat::Kind::kV31 ? CallMarkup::kToolMarks : CallMarkup::kDsml;
+}
+
+// Where the model may have learnt from the prompt how calls are written, its answer is read for them; where it may not
+// make any, so that none shows in the content.
+AnswerRules PlanParsing(const ChatRequest& request, const PromptFormat& format) {
+  const bool has_past_calls = std::any_of(request.messages.begin(), request.messages.end(),
+                                          [](const ChatMessage& message) { return !message.tool_calls.empty(); });
+  AnswerRules rules;
+  if (request.tools.functions.empty() && !has_past_calls) return rules;
+  rules.markup = MarkupOf(format);
+  rules.catalog = request.tools.catalog;
+  rules.shows_calls = request.tools.may_call && !request.tools.functions.empty();
+  rules.is_single_call = request.tools.is_single_call;
+  return rules;
 }
 
 }  // namespace
@@ -45,13 +64,17 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
   prepared.includes_usage = fields.includes_usage;
   prepared.prompt_field = kMessages;
 
-  V32Options options;
-  options.thinking_mode = request.is_thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
+  prepared.rules = PlanParsing(request, context.prompt_format);
   Conversation conversation;
+  if (prepared.rules.shows_calls && !request.tools.functions.empty()) {
+    RETURN_IF_ERROR(AboutField("tools", context.prompt_format.CheckTakesTools()));
+    conversation.tools = std::move(request.tools.functions);
+  }
   conversation.messages = std::move(request.messages);
-  const absl::StatusOr<MarkedText> prompt = EncodeV32(conversation, options);
+  const ThinkingMode mode = request.is_thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
+  const absl::StatusOr<MarkedText> prompt = EncodeChat(conversation, mode, context.prompt_format);
   RETURN_IF_ERROR(AboutField(kMessages, prompt.status()));
-  prepared.start = ReasoningSplitter::StateAfterPrompt(prompt->text());
+  prepared.start = ReasoningSplitter::StateAfterPrompt(*prompt);
 
   absl::StatusOr<std::vector<TokenId>> tokens = context.tokenizer->Encode(*prompt);
   RETURN_IF_ERROR(AboutField(kMessages, tokens.status()));

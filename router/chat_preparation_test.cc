@@ -151,6 +151,63 @@ TEST_F(ChatPreparationTest, ConversationMustAskForAnAnswer) {
   }
 }
 
+constexpr char kTool[] = R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
+
+TEST_F(ChatPreparationTest, ToolsReachThePromptAndTheParser) {
+  context_.context_length = 1000;
+  context_.prompt_format.v32_texts.tools_head = "T\n";
+  const PreparedRequest prepared = Prepare(kTool).value();
+  EXPECT_EQ(tokenizer_.Decode(prepared.orders[0].prompt),
+            "<｜begin▁of▁sentence｜>\n\nT\n{\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}\n</functions>\n"
+            "<｜User｜>hi<｜Assistant｜></think>");
+  EXPECT_EQ(prepared.rules.markup, CallMarkup::kDsml);
+  EXPECT_TRUE(prepared.rules.shows_calls);
+  EXPECT_NE(prepared.rules.catalog->Find("f"), nullptr);
+  EXPECT_EQ(Prepare("")->rules.markup, CallMarkup::kNone);
+}
+
+TEST_F(ChatPreparationTest, ToolsThatMayNotBeCalledAreNotShownAndCallsAreDropped) {
+  const PreparedRequest prepared = Prepare(absl::StrCat(kTool, R"(,"tool_choice":"none")")).value();
+  EXPECT_EQ(prepared.orders[0].prompt, Prepare("")->orders[0].prompt);
+  EXPECT_EQ(prepared.rules.markup, CallMarkup::kDsml);
+  EXPECT_FALSE(prepared.rules.shows_calls);
+}
+
+TEST_F(ChatPreparationTest, ToolsThatTheModelCannotTakeAreRefusedAtTheirField) {
+  absl::Status status = Prepare(kTool).status();
+  EXPECT_EQ(HttpStatusOf(status), 400);
+  EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"param\":\"tools\"")) << ErrorBody(status);
+  EXPECT_TRUE(absl::StrContains(status.message(), "brings no text that introduces tools")) << status;
+  context_.prompt_format.kind = PromptFormat::Kind::kV32Speciale;
+  context_.prompt_format.v32_texts.tools_head = "T\n";
+  status = Prepare(kTool).status();
+  EXPECT_EQ(status.message(), "tools: this model (DeepSeek-V3.2-Speciale) does not support tool calls");
+}
+
+TEST_F(ChatPreparationTest, TheFormatOfTheCheckpointIsUsed) {
+  context_.context_length = 1000;
+  context_.prompt_format.kind = PromptFormat::Kind::kV31;
+  context_.prompt_format.v31_texts.tools_head = "T";
+  const PreparedRequest prepared = Prepare(kTool).value();
+  EXPECT_TRUE(absl::StrContains(tokenizer_.Decode(prepared.orders[0].prompt), "T\n### f\nDescription: "));
+  EXPECT_EQ(prepared.rules.markup, CallMarkup::kToolMarks);
+}
+
+TEST_F(ChatPreparationTest, AnAnswerGoesOnFromItsPrefix) {
+  const auto prepare = [this](const char* assistant, const char* members) {
+    return PrepareChat(absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant",)",
+                                    assistant, R"(,"prefix":true}])", members, "}"),
+                       context_)
+        .value();
+  };
+  const PreparedRequest content = prepare(R"("content":"Su")", "");
+  EXPECT_EQ(tokenizer_.Decode(content.orders[0].prompt), "<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜></think>Su");
+  EXPECT_EQ(content.start, ReasoningSplitter::State::kContent);
+  const PreparedRequest thought = prepare(R"("reasoning_content":"Hm")", R"(,"reasoning_effort":"high")");
+  EXPECT_EQ(tokenizer_.Decode(thought.orders[0].prompt), "<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜><think>Hm");
+  EXPECT_EQ(thought.start, ReasoningSplitter::State::kReasoning);
+}
+
 TEST_F(ChatPreparationTest, EverySamplingFieldReachesTheWorkers) {
   const GenerateOrder neutral = Order("").value();
   EXPECT_EQ(neutral.num_choices, 1u);

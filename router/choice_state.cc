@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -13,7 +14,14 @@ namespace tandem::router {
 namespace {
 
 // Marks that the parsers of the answer's text look for. A checkpoint may flag them special; they are read, not hidden.
-constexpr absl::string_view kParsedMarks[] = {"<think>", "</think>", "｜DSML｜"};
+constexpr absl::string_view kParsedMarks[] = {"<think>",
+                                              "</think>",
+                                              "｜DSML｜",
+                                              "<｜tool▁calls▁begin｜>",
+                                              "<｜tool▁calls▁end｜>",
+                                              "<｜tool▁call▁begin｜>",
+                                              "<｜tool▁call▁end｜>",
+                                              "<｜tool▁sep｜>"};
 
 const StopSet& NoStops() {
   static const StopSet* const kNone = [] {
@@ -34,7 +42,7 @@ ChoiceState::ChoiceState(const Params& params)
     : params_(params),
       detokenizer_(*params.tokenizer),
       stop_matcher_(params_.stops == nullptr ? NoStops() : *params_.stops),
-      splitter_(params.start) {}
+      parser_(MakeAnswerParser(params.start, params.rules)) {}
 
 absl::StatusOr<size_t> ChoiceState::CheckMessage(const GeneratedTokens& message) const {
   const std::vector<TokenId>& tokens = message.tokens;
@@ -87,7 +95,7 @@ absl::Status ChoiceState::Take(const GeneratedTokens& message, ChoiceDelta* delt
 void ChoiceState::AppendToken(const GeneratedTokens& message, size_t index, bool is_end, ChoiceDelta* delta) {
   const TokenId token = message.tokens[index];
   generated_.push_back(token);
-  if (!is_end && is_reasoning()) ++num_reasoning_tokens_;
+  if (!is_end && parser_->is_reasoning()) ++num_reasoning_tokens_;
   const bool is_hidden = is_end || IsHidden(token);
   if (params_.wants_logprobs) KeepLogprob(message, index, !is_hidden && !params_.tokenizer->TokenBytes(token).empty());
   std::string text;
@@ -120,13 +128,13 @@ void ChoiceState::Show(const std::string& text, ChoiceDelta* delta) {
   } else {
     stop_matcher_.Append(text, &shown);
   }
-  splitter_.Append(shown, &delta->text);
+  Parse(shown, delta);
   if (params_.wants_logprobs) {
     num_text_bytes_ += text.size();
     num_text_chars_ += CountCharacters(text);
     num_shown_bytes_ += shown.size();
   }
-  if (!stop_matcher_.matched().has_value()) return;
+  if (!is_open_ || !stop_matcher_.matched().has_value()) return;
   End({AnswerFinish::kStop, params_.stops->stops()[*stop_matcher_.matched()]}, delta);
 }
 
@@ -137,8 +145,13 @@ void ChoiceState::FinishText(ChoiceDelta* delta) {
   if (!is_open_) return;
   text.clear();
   stop_matcher_.Finish(&text);
-  splitter_.Append(text, &delta->text);
   num_shown_bytes_ = num_text_bytes_;
+  Parse(text, delta);
+}
+
+void ChoiceState::Parse(absl::string_view text, ChoiceDelta* delta) {
+  parser_->Append(text, &delta->text);
+  if (parser_->is_complete()) End({AnswerFinish::kToolCalls, {}}, delta);
 }
 
 void ChoiceState::GiveLogprobs(ChoiceDelta* delta) {
@@ -150,7 +163,10 @@ void ChoiceState::GiveLogprobs(ChoiceDelta* delta) {
 }
 
 void ChoiceState::End(ChoiceEnd end, ChoiceDelta* delta) {
-  splitter_.Finish(&delta->text);
+  const bool is_cut = end.finish == AnswerFinish::kLength || std::holds_alternative<std::string>(end.matched_stop);
+  parser_->Finish(is_cut, &delta->text);
+  const bool has_calls = parser_->num_calls() > 0 && !parser_->has_incomplete_call();
+  if (end.finish == AnswerFinish::kStop && has_calls) end.finish = AnswerFinish::kToolCalls;
   delta->end = std::move(end);
   is_open_ = false;
 }

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "router/generated_tokens.h"
 #include "router/openai/answer.h"
+#include "router/parsing/answer_parser.h"
 #include "router/parsing/reasoning_splitter.h"
 #include "router/parsing/stop_matcher.h"
 #include "router/tokenizer/incremental_detokenizer.h"
@@ -38,6 +39,7 @@ class ChoiceState final {
     const Tokenizer* tokenizer = nullptr;  // outlives the state
     std::shared_ptr<const StopSet> stops;  // nullptr = none
     ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
+    AnswerRules rules;
     int64_t max_new_tokens = 1;
     int64_t min_new_tokens = 0;
     bool wants_logprobs = false;
@@ -70,12 +72,13 @@ class ChoiceState final {
   // Gives out the entries that are due.
   void GiveLogprobs(ChoiceDelta* delta);
   void End(ChoiceEnd end, ChoiceDelta* delta);
-  bool is_reasoning() const { return splitter_.state() == ReasoningSplitter::State::kReasoning; }
+  // What no stop holds back: to the parser.
+  void Parse(absl::string_view text, ChoiceDelta* delta);
 
   const Params params_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_matcher_;
-  ReasoningSplitter splitter_;
+  std::unique_ptr<AnswerParser> parser_;
   std::vector<TokenId> generated_;  // every accepted token, up to the end of the choice
   int64_t num_reasoning_tokens_ = 0;
   bool is_open_ = true;

@@ -29,6 +29,7 @@ struct Options {
   size_t num_top_logprobs = 0;
   int64_t max_new_tokens = 100000;
   int64_t min_new_tokens = 0;
+  AnswerRules rules;
 };
 
 // A choice under test and what it has given out.
@@ -55,6 +56,10 @@ class Script {
     const absl::Status status = state_.Take(message, &delta);
     reasoning += delta.text.reasoning;
     content += delta.text.content;
+    for (const ToolCallDelta& call : delta.text.tool_calls) {
+      absl::StrAppend(&calls, call.name.empty() ? "" : absl::StrCat("\n", call.index, " ", call.name, " "),
+                      call.arguments);
+    }
     logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
     if (delta.has_text()) deltas.push_back(delta.text.reasoning + delta.text.content);
     EXPECT_TRUE(delta.has_news() || delta.logprobs.empty()) << "logprobs alone are no news";
@@ -80,6 +85,7 @@ class Script {
 
   std::string reasoning;
   std::string content;
+  std::string calls;  // a line each
   std::vector<TokenLogprob> logprobs;
   std::vector<std::string> deltas;
   ChoiceEnd end;
@@ -95,6 +101,7 @@ class Script {
     params.min_new_tokens = options.min_new_tokens;
     params.wants_logprobs = options.wants_logprobs;
     params.num_top_logprobs = options.num_top_logprobs;
+    params.rules = options.rules;
     return params;
   }
   const Options options_;
@@ -206,6 +213,91 @@ TEST(ChoiceStateTest, TextOffsetsAreCharactersOfTheText) {
   std::vector<int64_t> offsets;
   for (const TokenLogprob& entry : script.logprobs) offsets.push_back(entry.text_offset);
   EXPECT_EQ(offsets, (std::vector<int64_t>{0, 1, 1, 2, 2, 2, 3, 4})) << "a part of a character is where it begins";
+}
+
+// A call as the model's tokens: the mark is one token, and special.
+std::vector<TokenId> CallTokens(const std::vector<std::string>& parts) {
+  std::vector<TokenId> tokens;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) tokens.push_back(B::kDsml);
+    for (const TokenId byte : B::Bytes(parts[i])) tokens.push_back(byte);
+  }
+  return tokens;
+}
+
+const std::vector<TokenId>& OneCall() {
+  static const auto* const tokens = new std::vector<TokenId>(
+      CallTokens({"ok\n\n<", "function_calls>\n<", "invoke name=\"f\">\n<",
+                  "parameter name=\"x\" string=\"true\">a b</", "parameter>\n</", "invoke>\n</", "function_calls>"}));
+  return *tokens;
+}
+
+Options ReadsCalls() {
+  Options options;
+  options.rules.markup = CallMarkup::kDsml;
+  return options;
+}
+
+TEST(ChoiceStateTest, AnAnswerWithACallFinishesWithToolCalls) {
+  Script script(ReadsCalls());
+  script.OneByOne(OneCall());
+  EXPECT_TRUE(script.Tokens({B::kEos}, SequenceFinish::kStopToken).ok());
+  EXPECT_EQ(script.content, "ok");
+  EXPECT_EQ(script.calls, "\n0 f {\"x\": \"a b\"}");
+  EXPECT_EQ(script.end.finish, AnswerFinish::kToolCalls);
+  EXPECT_EQ(script.logprobs.size(), OneCall().size() + 1) << "markup is counted, and so has its logprobs";
+}
+
+TEST(ChoiceStateTest, ACallThatLengthCutsIsIncompleteAndSaysSo) {
+  Script script(ReadsCalls());
+  std::vector<TokenId> tokens(OneCall().begin(), OneCall().end() - 42);
+  script.OneByOne(tokens, SequenceFinish::kLength);
+  EXPECT_EQ(script.end.finish, AnswerFinish::kLength);
+  EXPECT_TRUE(absl::StartsWith(script.calls, "\n0 f {\"x\": \"")) << script.calls;
+  EXPECT_FALSE(absl::EndsWith(script.calls, "}")) << script.calls;
+}
+
+TEST(ChoiceStateTest, AStopStringInsideACallLeavesItIncomplete) {
+  Options options = ReadsCalls();
+  options.stops = {"b</"};
+  Script script(options);
+  script.OneByOne(OneCall());
+  EXPECT_EQ(script.calls, "\n0 f {\"x\": \"a ");
+  EXPECT_EQ(script.end.finish, AnswerFinish::kStop);
+  options.stops = {"tail"};
+  Script behind(options);
+  std::vector<TokenId> tokens = OneCall();
+  for (const TokenId byte : B::Bytes("tail")) tokens.push_back(byte);
+  behind.OneByOne(tokens);
+  EXPECT_EQ(behind.calls, "\n0 f {\"x\": \"a b\"}");
+  EXPECT_EQ(behind.end.finish, AnswerFinish::kToolCalls);
+}
+
+TEST(ChoiceStateTest, WhereOneCallIsAllowedTheChoiceEndsWithIt) {
+  Options options = ReadsCalls();
+  options.rules.is_single_call = true;
+  Script script(options);
+  script.OneByOne(OneCall());
+  EXPECT_FALSE(script.state().is_open());
+  EXPECT_EQ(script.num_ends, 1);
+  EXPECT_EQ(script.end.finish, AnswerFinish::kToolCalls);
+  EXPECT_LT(script.state().num_generated(), static_cast<int64_t>(OneCall().size()));
+}
+
+TEST(ChoiceStateTest, ForbiddenCallsLeaveAnEmptyAnswerThatStopped) {
+  Options options = ReadsCalls();
+  options.rules.shows_calls = false;
+  Script script(options);
+  script.OneByOne(OneCall(), SequenceFinish::kStopToken);
+  EXPECT_EQ(script.content, "ok");
+  EXPECT_EQ(script.calls, "");
+  EXPECT_EQ(script.end.finish, AnswerFinish::kStop);
+}
+
+TEST(ChoiceStateTest, WithoutToolsMarkupIsText) {
+  Script script;
+  script.OneByOne(CallTokens({"<", "invoke name=\"f\">"}), SequenceFinish::kLength);
+  EXPECT_EQ(script.content, "<｜DSML｜invoke name=\"f\">");
 }
 
 TEST(ChoiceStateTest, WithoutLogprobsNoneAreKept) {

@@ -36,6 +36,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.Bool("process.allow_auto_truncate", &config->allows_auto_truncate,
               "Cut a prompt that leaves no room for its answer from the left instead of refusing it; "
               "usage.prompt_tokens_details.truncated_tokens says by how much.");
+  schema.Choice("process.chat.format", &config->chat_format, {"auto", "v3.2", "v3.2-speciale", "v3.1"},
+                "Prompt format of chat requests; auto chooses by the checkpoint. v3.1 is V3.1-Terminus and V3.2-Exp.");
+  schema.String("process.chat.tools_preamble", &config->chat_tools_preamble,
+                "File with the text that introduces tools to the model, {tools} where they stand; empty takes the "
+                "checkpoint's own, without which requests may bring no tools.");
   schema.String("process.instance", &config->instance,
                 "Stable name of this router to its workers; empty takes host name and port.");
   schema.String("process.host", &config->host, "Address to listen on; 0.0.0.0 or :: for all.");

@@ -19,7 +19,9 @@ struct RouterConfig {
 
   // process:
   std::string served_model_name;  // "" = the last part of model_path
-  std::string instance;           // "" = host name and port
+  std::string chat_format = "auto";
+  std::string chat_tools_preamble;  // path of a file; "" = the checkpoint's own text
+  std::string instance;             // "" = host name and port
   std::string host = "127.0.0.1";
   int port = 8000;
   int num_shards = 1;

@@ -19,6 +19,7 @@
 #include "base/shutdown.h"
 #include "base/status_macros.h"
 #include "boost/asio/thread_pool.hpp"
+#include "router/chat/prompt_format.h"
 #include "router/config.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
@@ -47,6 +48,8 @@ absl::StatusOr<ModelContext> MakeContext(const RouterConfig& config, const Token
   ModelContext context;
   context.tokenizer = tokenizer;
   ASSIGN_OR_RETURN(context.facts, LoadCheckpointFacts(config.model_path));
+  ASSIGN_OR_RETURN(context.prompt_format,
+                   LoadPromptFormat(config.model_path, config.chat_format, config.chat_tools_preamble));
   context.served_model_name =
       config.served_model_name.empty() ? DefaultModelName(config.model_path) : config.served_model_name;
   context.context_length = config.context_length == 0 ? context.facts.context_length : config.context_length;
@@ -125,7 +128,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   }
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
-           {"prefill_workers", config.prefill_workers.size()}, {"decode_workers", config.decode_workers.size()});
+           {"chat_format", context.prompt_format.name()}, {"prefill_workers", config.prefill_workers.size()},
+           {"decode_workers", config.decode_workers.size()});
   shutdown.Wait();
   LOG_INFO("router drains", {"notice", config.drain_notice}, {"grace", config.drain_grace});
   std::vector<std::thread> drains;

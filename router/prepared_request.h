@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "router/chat/prompt_format.h"
 #include "router/checkpoint_facts.h"
 #include "router/cluster.h"
 #include "router/openai/answer_format.h"
+#include "router/parsing/answer_parser.h"
 #include "router/parsing/reasoning_splitter.h"
 #include "router/parsing/stop_matcher.h"
 #include "router/tokenizer/tokenizer.h"
@@ -20,6 +22,7 @@ namespace tandem::router {
 struct ModelContext {
   const Tokenizer* tokenizer = nullptr;
   CheckpointFacts facts;
+  PromptFormat prompt_format;
   std::string served_model_name;
   int64_t context_length = 0;         // prompt and answer together, tokens; at most the checkpoint's
   bool allows_auto_truncate = false;  // of prompts that leave no room for an answer (prompt_truncation.h)
@@ -33,6 +36,7 @@ struct PreparedRequest {
   std::vector<GenerateOrder> orders;  // one for each prompt, all but the deadline; of equally many choices
   std::shared_ptr<const StopSet> stops;
   ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
+  AnswerRules rules;
   const char* prompt_field = "messages";  // that a prompt which is too long is laid at
   std::function<std::unique_ptr<const AnswerFormat>(const AnswerIdentity&)> make_format;
 };

@@ -305,6 +305,7 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.choice.tokenizer = parts_.context->tokenizer;
   params.choice.stops = std::move(prepared.stops);
   params.choice.start = prepared.start;
+  params.choice.rules = std::move(prepared.rules);
   params.num_choices = num_choices_;
   params.started_at = started_at_;
   params.deadline = started_at_ + settings_.request_time_max;

@@ -13,9 +13,11 @@ RequestState::RequestState(Params params)
       started_at_(params.started_at),
       deadline_(params.deadline),
       is_thinking_(params.choice.start == ReasoningSplitter::State::kReasoning),
-      choices_(static_cast<size_t>(params.num_choices), Choice(params.choice)),
       num_open_(params.num_choices),
-      num_running_(params.num_choices) {}
+      num_running_(params.num_choices) {
+  choices_.reserve(static_cast<size_t>(params.num_choices));
+  for (int i = 0; i < params.num_choices; ++i) choices_.emplace_back(params.choice);
+}
 
 RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl::Duration now) {
   Output output;

@@ -9,14 +9,24 @@
 #include <variant>
 #include <vector>
 
-#include "router/parsing/reasoning_splitter.h"
+#include "router/parsing/answer_delta.h"
 #include "router/tokenizer/token_id.h"
 
 namespace tandem::router {
 
-enum class AnswerFinish { kStop, kLength };
+enum class AnswerFinish { kStop, kLength, kToolCalls };
 
-inline const char* AnswerFinishName(AnswerFinish finish) { return finish == AnswerFinish::kLength ? "length" : "stop"; }
+inline const char* AnswerFinishName(AnswerFinish finish) {
+  switch (finish) {
+    case AnswerFinish::kLength:
+      return "length";
+    case AnswerFinish::kToolCalls:
+      return "tool_calls";
+    case AnswerFinish::kStop:
+      break;
+  }
+  return "stop";
+}
 
 // Why a choice ended, and what it stopped at: nothing (length), a token by its id, or a stop string.
 struct ChoiceEnd {
@@ -40,11 +50,11 @@ struct TokenLogprob {
 // What is new of one choice.
 struct ChoiceDelta {
   int choice = 0;
-  ReasoningDelta text;                 // in this order: reasoning, content
+  AnswerDelta text;
   std::vector<TokenLogprob> logprobs;  // empty unless asked for; else only with text or an end
   std::optional<ChoiceEnd> end;
 
-  bool has_text() const { return !text.reasoning.empty() || !text.content.empty(); }
+  bool has_text() const { return !text.empty(); }
   bool has_news() const { return has_text() || end.has_value(); }
 };
 

@@ -22,7 +22,7 @@ struct AnswerIdentity {
 
 // A choice that has ended.
 struct WholeChoice {
-  ReasoningDelta text;
+  AnswerDelta text;  // every call once, with all its arguments
   std::vector<TokenLogprob> logprobs;
   ChoiceEnd end;
 };

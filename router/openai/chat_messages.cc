@@ -107,7 +107,7 @@ absl::StatusOr<ChatMessage> ParseMessage(const json::value& value, const std::st
     message.reasoning_content = std::move(reasoning).value_or("");
     ASSIGN_OR_RETURN(message.tool_calls, ParseToolCalls(object, path + ".tool_calls"));
     ASSIGN_OR_RETURN(std::optional<bool> is_prefix, OptionalBool(object, "prefix", path + ".prefix"));
-    if (is_prefix.value_or(false)) return FieldError(path + ".prefix", "is not supported; only false may be sent");
+    message.is_prefix = is_prefix.value_or(false);
   }
   if (*role == ChatRole::kTool) {
     ASSIGN_OR_RETURN(std::optional<std::string> call_id,

@@ -71,10 +71,35 @@ absl::Status ParseLogprobs(const json::object& request, GenerationFields* parsed
   return FieldError("top_logprobs", "is allowed only where logprobs is true");
 }
 
-absl::Status ReadChatRequest(const json::object& request, ChatRequest* parsed) {
+// continue_final_message is another spelling of the last message's `prefix`. add_generation_prompt says the opposite of
+// it, and nothing else.
+absl::Status ParseContinuation(const json::object& request, ChatRequest* parsed) {
+  ASSIGN_OR_RETURN(const std::optional<bool> goes_on,
+                   OptionalBool(request, "continue_final_message", "continue_final_message"));
+  ASSIGN_OR_RETURN(const std::optional<bool> opens,
+                   OptionalBool(request, "add_generation_prompt", "add_generation_prompt"));
+  ChatMessage& last = parsed->messages.back();
+  if (goes_on.value_or(false)) {
+    if (last.role != ChatRole::kAssistant) {
+      return FieldError("continue_final_message", absl::StrCat("the last message is of role ", ChatRoleName(last.role),
+                                                               ", only an assistant's can be continued"));
+    }
+    last.is_prefix = true;
+  }
+  if (opens.has_value() && *opens == last.is_prefix) {
+    return FieldError("add_generation_prompt", last.is_prefix
+                                                   ? "must be false where the last message is continued"
+                                                   : "may be false only where the last message is continued");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadChatRequest(const json::object& request, absl::string_view body, ChatRequest* parsed) {
   ASSIGN_OR_RETURN(parsed->generation, ParseGenerationFields(request));
   ASSIGN_OR_RETURN(parsed->messages, ParseChatMessages(request));
+  RETURN_IF_ERROR(ParseContinuation(request, parsed));
   RETURN_IF_ERROR(RefuseUnsupportedChatFields(request));
+  ASSIGN_OR_RETURN(parsed->tools, ParseChatTools(request, body));
   RETURN_IF_ERROR(ParseLogprobs(request, &parsed->generation));
   ASSIGN_OR_RETURN(parsed->is_thinking, ParseThinking(request));
   return absl::OkStatus();
@@ -85,7 +110,7 @@ absl::Status ReadChatRequest(const json::object& request, ChatRequest* parsed) {
 absl::StatusOr<ChatRequest> ParseChatRequest(absl::string_view body) {
   ChatRequest parsed;
   RETURN_IF_ERROR(
-      ReadJsonBody(body, [&parsed](const json::object& request) { return ReadChatRequest(request, &parsed); }));
+      ReadJsonBody(body, [&](const json::object& request) { return ReadChatRequest(request, body, &parsed); }));
   return parsed;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "router/chat/chat_message.h"
+#include "router/openai/chat_tools.h"
 #include "router/openai/generation_fields.h"
 #include "router/openai/json_body.h"
 
@@ -17,6 +18,7 @@ namespace tandem::router {
 struct ChatRequest {
   GenerationFields generation;
   std::vector<ChatMessage> messages;  // at least one
+  ChatTools tools;
   bool is_thinking = false;
 };
 

@@ -22,6 +22,8 @@ const std::vector<std::string>& Corpus() {
       R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":)"
       R"([{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},)"
       R"({"role":"tool","tool_call_id":"c","content":"r"}],"temperature":0.5,"top_p":1,"top_k":-1,"seed":-7})",
+      R"({"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f",)"
+      R"("parameters":{"type":"object","properties":{"x":{"type":"string","minimum":1.0}}}}}],"tool_choice":"auto"})",
       R"({"max_tokens":1,"model":"m","chat_template_kwargs":{"thinking":true},"reasoning_effort":"high",)"
       R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{"5":-100,"6":1.5},)"
       R"("n":2,"logprobs":true,"top_logprobs":3,"min_p":0.1,"presence_penalty":-1,"min_tokens":1})",

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/openai/api_error.h"
@@ -95,8 +96,24 @@ TEST(ChatRequestTest, UnknownFieldsAndThoseWithoutEffectAreTolerated) {
                  "modalities":["text"],"whatever":[1,2,{"x":null}])"));
 }
 
-TEST(ChatRequestTest, ToolsThatMayNotBeUsedAreTolerated) {
-  Parsed(Body(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"));
+TEST(ChatRequestTest, ToolsAreReadFromTheBodysText) {
+  const ChatRequest request =
+      Parsed(Body(R"("tools":[{"type":"function","function":{"name":"f","x":1.0}}],"parallel_tool_calls":false)"));
+  EXPECT_EQ(request.tools.functions, std::vector<std::string>{R"({"name": "f", "x": 1.0})"});
+  EXPECT_TRUE(request.tools.may_call);
+  EXPECT_TRUE(request.tools.is_single_call);
+}
+
+TEST(ChatRequestTest, TheLastMessageMayBeContinuedInEitherSpelling) {
+  const auto body = [](const char* member, const char* fields) {
+    return absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a")",
+                        member, "}]", fields, "}");
+  };
+  EXPECT_TRUE(Parsed(body(R"(,"prefix":true)", "")).messages.back().is_prefix);
+  EXPECT_TRUE(
+      Parsed(body("", R"(,"continue_final_message":true,"add_generation_prompt":false)")).messages.back().is_prefix);
+  EXPECT_FALSE(
+      Parsed(body("", R"(,"continue_final_message":false,"add_generation_prompt":true)")).messages.back().is_prefix);
 }
 
 TEST(ChatRequestTest, StopMayBeOneString) { EXPECT_EQ(Parsed(Body(R"("stop":"END")")).generation.stop.at(0), "END"); }
@@ -209,8 +226,10 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
        "is required"},
       {R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}}]}]})",
        "messages[0].tool_calls[0].function.arguments", "must be a string, got an object"},
-      {R"({"model":"m","messages":[{"role":"assistant","content":"x","prefix":true}]})", "messages[0].prefix",
-       "not supported"},
+      {R"({"model":"m","messages":[{"role":"assistant","content":"x","prefix":1}]})", "messages[0].prefix",
+       "must be a boolean"},
+      {Body(R"("continue_final_message":true)"), "continue_final_message", "only an assistant's can be continued"},
+      {Body(R"("add_generation_prompt":false)"), "add_generation_prompt", "only where the last message is continued"},
       {Body(R"("max_tokens":0)"), "max_tokens", "at least 1, got 0"},
       {Body(R"("max_tokens":-1)"), "max_tokens", "at least 1, got -1"},
       {Body(R"("max_tokens":1.5)"), "max_tokens", "must be an integer, got a number"},
@@ -266,7 +285,7 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("logit_bias":{"5":true})"), "logit_bias[5]", "must be a number, got a boolean"},
       {Body(R"("logit_bias":{"5":100.5})"), "logit_bias[5]", "from -100 to 100"},
       {Body(R"("logit_bias":{"5":-1e999})"), "logit_bias[5]", "from -100 to 100"},
-      {Body(R"("tools":[{"type":"function","function":{"name":"f"}}])"), "tools", "not supported"},
+      {Body(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name", "is required"},
       {Body(R"("tool_choice":"required")"), "tool_choice", "not supported"},
       {Body(R"("response_format":{"type":"json_object"})"), "response_format", "not supported"},
   };

@@ -30,6 +30,11 @@ class ChatFormat final : public AnswerFormat {
   std::string WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const override;
 
  private:
+  // tool_calls of a delta or a message, with their brackets.
+  void AppendDeltaCalls(std::string& out, int index, absl::Span<const ToolCallDelta> calls) const;
+  void AppendWholeCalls(std::string& out, int index, absl::Span<const ToolCallDelta> calls) const;
+  // The id of a call of choice `index`, with its quotes.
+  void AppendCallId(std::string& out, int index, int call) const;
   // delta: the name of its one member, with the quotes.
   void AppendText(std::string& out, int index, absl::string_view delta, absl::string_view text,
                   absl::Span<const TokenLogprob> logprobs) const;

@@ -146,6 +146,41 @@ TEST(ChatResponseTest, LogprobsOfADeltaComeOnceWithItsFirstEvent) {
   EXPECT_EQ(logprobs(3).at("content").at(0).at("token"), "e") << "what has no text comes with the end";
 }
 
+TEST(ChatResponseTest, CallsOfAWholeAnswerHaveTheApisShape) {
+  WholeChoice choice = Choice("", "", {AnswerFinish::kToolCalls, TokenId{1}});
+  choice.text.tool_calls = {{0, "get_weather", "{\"location\": \"Beijing\"}"}, {1, "f", "{}"}};
+  const std::string body = Format({}).WholeBody({Choice("a"), choice}, {});
+  EXPECT_EQ(json::parse(body).at("choices").at(1),
+            json::parse(R"({"index":1,"message":{"role":"assistant","content":null,
+      "tool_calls":[{"id":"call_100010000","type":"function",
+                     "function":{"name":"get_weather","arguments":"{\"location\": \"Beijing\"}"}},
+                    {"id":"call_100010001","type":"function","function":{"name":"f","arguments":"{}"}}]},
+      "logprobs":null,"finish_reason":"tool_calls","matched_stop":1})"));
+  choice.text.content = "Let me see.";
+  EXPECT_EQ(json::parse(Format({}).WholeBody({choice}, {})).at("choices").at(0).at("message").at("content"),
+            "Let me see.");
+}
+
+TEST(ChatResponseTest, CallsOfAStreamBeginWithTheirIdAndName) {
+  std::string frames;
+  ChoiceDelta delta = Text("a");
+  delta.text.tool_calls = {{0, "f", ""}};
+  Format({}).AppendDelta(frames, 0, delta);
+  delta = {};
+  delta.text.tool_calls = {{0, "", "{\"x\": 1"}, {1, "g", "{}"}};
+  Format({}).AppendDelta(frames, 0, delta);
+  Format({}).AppendDelta(frames, 0, End({AnswerFinish::kToolCalls, {}}));
+  const std::vector<std::string> events = Events(frames);
+  ASSERT_EQ(events.size(), 4u);
+  const auto delta_of = [&events](size_t event) { return json::parse(events[event]).at("choices").at(0).at("delta"); };
+  EXPECT_EQ(delta_of(0), json::parse(R"({"content":"a"})"));
+  EXPECT_EQ(delta_of(1), json::parse(R"({"tool_calls":[{"index":0,"id":"call_100000000","type":"function",
+                                                          "function":{"name":"f","arguments":""}}]})"));
+  EXPECT_EQ(delta_of(2), json::parse(R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"x\": 1"}},
+      {"index":1,"id":"call_100000001","type":"function","function":{"name":"g","arguments":"{}"}}]})"));
+  EXPECT_EQ(json::parse(events[3]).at("choices").at(0).at("finish_reason"), "tool_calls");
+}
+
 TEST(ChatResponseTest, StreamWithoutUsageSaysNothingOfIt) {
   const ChatFormat format = Format({});
   std::string out;

@@ -62,17 +62,13 @@ constexpr UnsupportedField kCommonFields[] = {
 
 constexpr UnsupportedField kChatFields[] = {
     {"best_of", IsOne, "1"},
-    {"tools", IsEmptyArray, "[]"},
     {"functions", IsEmptyArray, "[]"},
-    {"tool_choice", IsNoToolChoice, "\"none\" or \"auto\""},
     {"function_call", IsNoToolChoice, "\"none\" or \"auto\""},
     {"modalities", IsTextOnly, "[\"text\"]"},
     {"audio", Never, "null"},
     {"prediction", Never, "null"},
     {"web_search_options", Never, "null"},
     {"input_ids", Never, "null"},
-    {"continue_final_message", IsFalse, "false"},
-    {"add_generation_prompt", IsTrue, "true"},
     {"echo", IsFalse, "false"},
     {"separate_reasoning", IsTrue, "true"},
     {"stream_reasoning", IsTrue, "true"},
@@ -94,13 +90,8 @@ absl::Status RefuseField(const json::object& request, const UnsupportedField& fi
 }  // namespace
 
 absl::Status RefuseUnsupportedChatFields(const json::object& request) {
-  const json::value* tool_choice = FindMember(request, "tool_choice");
-  const bool has_no_tools = tool_choice != nullptr && *tool_choice == "none";  // those given may not be used: not shown
   for (const UnsupportedField& field : kCommonFields) RETURN_IF_ERROR(RefuseField(request, field));
-  for (const UnsupportedField& field : kChatFields) {
-    if (has_no_tools && field.name == absl::string_view("tools")) continue;
-    RETURN_IF_ERROR(RefuseField(request, field));
-  }
+  for (const UnsupportedField& field : kChatFields) RETURN_IF_ERROR(RefuseField(request, field));
   return absl::OkStatus();
 }
 

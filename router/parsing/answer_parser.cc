@@ -13,17 +13,8 @@ class PlainParser final : public AnswerParser {
  public:
   explicit PlainParser(ReasoningSplitter::State start) : splitter_(start) {}
 
-  void Append(absl::string_view text, AnswerDelta* delta) override {
-    ReasoningDelta parts;
-    splitter_.Append(text, &parts);
-    delta->reasoning += parts.reasoning;
-    delta->content += parts.content;
-  }
-  void Finish(bool, AnswerDelta* delta) override {
-    ReasoningDelta parts;
-    splitter_.Finish(&parts);
-    delta->reasoning += parts.reasoning;
-  }
+  void Append(absl::string_view text, AnswerDelta* delta) override { splitter_.Append(text, delta); }
+  void Finish(bool, AnswerDelta* delta) override { splitter_.Finish(delta); }
   bool is_reasoning() const override { return splitter_.state() == ReasoningSplitter::State::kReasoning; }
   bool is_complete() const override { return false; }
   int num_calls() const override { return 0; }

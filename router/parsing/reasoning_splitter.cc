@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -23,10 +22,6 @@ const StopSet& CloseMarker() {
 
 }  // namespace
 
-ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(absl::string_view prompt) {
-  return absl::EndsWith(prompt, kReasoningOpen) ? State::kReasoning : State::kContent;
-}
-
 ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(const MarkedText& prompt) {
   const absl::Span<const MarkedText::Run> runs = prompt.runs();
   for (size_t i = runs.size(); i-- > 0;) {
@@ -44,7 +39,7 @@ ReasoningSplitter::State ReasoningSplitter::StateAfterPrompt(const MarkedText& p
 
 ReasoningSplitter::ReasoningSplitter(State start) : state_(start), marker_(CloseMarker()) {}
 
-void ReasoningSplitter::Append(absl::string_view text, ReasoningDelta* delta) {
+void ReasoningSplitter::Append(absl::string_view text, AnswerDelta* delta) {
   if (state_ == State::kContent) {
     absl::StrAppend(&delta->content, text);
     return;
@@ -55,7 +50,7 @@ void ReasoningSplitter::Append(absl::string_view text, ReasoningDelta* delta) {
   absl::StrAppend(&delta->content, text.substr(num_consumed));
 }
 
-void ReasoningSplitter::Finish(ReasoningDelta* delta) {
+void ReasoningSplitter::Finish(AnswerDelta* delta) {
   if (state_ == State::kReasoning) marker_.Finish(&delta->reasoning);
 }
 

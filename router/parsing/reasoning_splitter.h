@@ -7,18 +7,12 @@
 // what the whole gives.
 #pragma once
 
-#include <string>
-
 #include "absl/strings/string_view.h"
+#include "router/parsing/answer_delta.h"
 #include "router/parsing/stop_matcher.h"
 #include "router/tokenizer/marked_text.h"
 
 namespace tandem::router {
-
-struct ReasoningDelta {
-  std::string reasoning;
-  std::string content;
-};
 
 class ReasoningSplitter {
  public:
@@ -26,16 +20,14 @@ class ReasoningSplitter {
 
   // Reads the prompt's last mark of thinking. A client's text is no mark.
   static State StateAfterPrompt(const MarkedText& prompt);
-  // The same of a prompt that has no open end.
-  static State StateAfterPrompt(absl::string_view prompt);
 
   explicit ReasoningSplitter(State start);
 
-  // Appends what `text` makes certain to the two strings of *delta.
-  void Append(absl::string_view text, ReasoningDelta* delta);
+  // Appends what `text` makes certain to the reasoning and the content of *delta.
+  void Append(absl::string_view text, AnswerDelta* delta);
 
   // The stream has ended: a part of a marker that is held back belongs to the reasoning.
-  void Finish(ReasoningDelta* delta);
+  void Finish(AnswerDelta* delta);
 
   State state() const { return state_; }
 

@@ -8,12 +8,12 @@
 #include "router/parsing/reasoning_splitter.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-  using tandem::router::ReasoningDelta;
+  using tandem::router::AnswerDelta;
   using tandem::router::ReasoningSplitter;
   if (size < 1) return 0;
   const std::string text(reinterpret_cast<const char*>(bytes) + 1, size - 1);
   ReasoningSplitter splitter(ReasoningSplitter::State::kReasoning);
-  ReasoningDelta delta;
+  AnswerDelta delta;
   const size_t length = 1 + bytes[0] % 16;
   for (size_t at = 0; at < text.size(); at += length)
     splitter.Append(absl::string_view(text).substr(at, length), &delta);

@@ -26,7 +26,7 @@ void PrintTo(const Answer& answer, std::ostream* os) {
 
 Answer Split(State start, const std::vector<std::string>& deltas) {
   ReasoningSplitter splitter(start);
-  ReasoningDelta all;
+  AnswerDelta all;
   for (const std::string& delta : deltas) splitter.Append(delta, &all);
   splitter.Finish(&all);
   return {all.reasoning, all.content};
@@ -77,7 +77,7 @@ TEST(ReasoningSplitterTest, ReasoningThatNeverEndsIsAllReasoning) {
 TEST(ReasoningSplitterTest, TextComesOutAsSoonAsItIsNoMarker) {
   ReasoningSplitter splitter(State::kReasoning);
   const auto append = [&splitter](absl::string_view text) {
-    ReasoningDelta delta;
+    AnswerDelta delta;
     splitter.Append(text, &delta);
     return Answer{delta.reasoning, delta.content};
   };

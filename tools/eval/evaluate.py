@@ -3,7 +3,8 @@
 
 usage: evaluate.py [--url http://127.0.0.1:8000] [--model tandem-tiny] [--samples 50] [--concurrency 4] [--only TASK]
 Prints one Markdown row a task: right, asked, percent. An answer is right where its content equals the one right answer
-that tools/train_tiny/tasks defines; reasoning may differ. Tasks with tools are asked once the endpoint takes tools.
+that tools/train_tiny/tasks defines; reasoning may differ. A task with tools is right where every turn is: the calls by
+name and arguments, then, given their results, the sentence.
 """
 
 import argparse
@@ -19,16 +20,57 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "train_tiny
 from tasks import mixture  # noqa: E402
 
 
-def ask(arguments, document):
-    """True where the last assistant turn comes back exactly."""
-    *messages, expected = document.messages
-    body = {"model": arguments.model, "temperature": 0, "max_tokens": 400,
-            "messages": [{"role": m["role"], "content": m["content"]} for m in messages],
+def as_sent(message, number):
+    """A message as the endpoint takes it. number: of the message, for the ids of its calls."""
+    sent = {"role": message["role"], "content": message["content"]}
+    if message.get("reasoning"):
+        sent["reasoning_content"] = message["reasoning"]
+    if message.get("calls"):
+        sent["tool_calls"] = [
+            {"id": f"call_{number}_{i}", "type": "function",
+             "function": {"name": name, "arguments": json.dumps(values, ensure_ascii=False)}}
+            for i, (name, values) in enumerate(message["calls"])]
+    return sent
+
+
+def answer(arguments, document, messages):
+    body = {"model": arguments.model, "temperature": 0, "max_tokens": 400, "messages": messages,
             "chat_template_kwargs": {"thinking": document.thinking}}
+    if document.tools:
+        body["tools"] = [{"type": "function", "function": tool} for tool in document.tools]
     request = urllib.request.Request(arguments.url + "/v1/chat/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=300) as response:
-        return json.load(response)["choices"][0]["message"]["content"] == expected["content"]
+        return json.load(response)["choices"][0]["message"]
+
+
+def is_right(answered, expected):
+    if (answered["content"] or "") != expected["content"]:
+        return False
+    calls = [call["function"] for call in answered.get("tool_calls", [])]
+    try:
+        read = [(call["name"], json.loads(call["arguments"])) for call in calls]
+    except ValueError:  # arguments that are no JSON are a wrong answer
+        return False
+    wanted = expected.get("calls") or []
+    return [(name, repr(values)) for name, values in read] == [(name, repr(values)) for name, values in wanted]
+
+
+def ask(arguments, document):
+    """True where the last assistant turn comes back exactly, with tools each of them, given the right turns before."""
+    messages, open_calls = [], []
+    for number, message in enumerate(document.messages):
+        is_asked = document.tools or number + 1 == len(document.messages)
+        if message["role"] == "assistant" and is_asked:
+            if not is_right(answer(arguments, document, messages), message):
+                return False
+        sent = as_sent(message, number)
+        if message["role"] == "tool":
+            sent["tool_call_id"] = open_calls.pop(0)
+        else:
+            open_calls = [call["id"] for call in sent.get("tool_calls", [])]
+        messages.append(sent)
+    return True
 
 
 def main():
@@ -42,7 +84,7 @@ def main():
     print("| task | right | asked | % |\n|---|---|---|---|")
     with concurrent.futures.ThreadPoolExecutor(arguments.concurrency) as pool:
         for number, (name, draw) in enumerate(mixture.EVALUATION.items()):
-            if name.startswith("tools") or arguments.only not in name:
+            if arguments.only not in name:
                 continue
             rng = random.Random(2 * number + 1)
             count = arguments.samples if "8k" not in name and "16k" not in name else max(4, arguments.samples // 5)
