@@ -127,7 +127,7 @@ TEST_F(AnswerWriterTest, UsageComesOnceBetweenFinishAndDone) {
   AnswerWriter writer = Writer(true, false, /*includes_usage=*/true);
   writer.Write(0, Content("a"));
   writer.Write(0, End());
-  writer.Complete({3, 2, std::nullopt});
+  writer.Complete({.prompt_tokens = 3, .completion_tokens = 2});
   EXPECT_EQ(Count("\"usage\":{"), 1);
   EXPECT_LT(exchange_->stream.find("\"finish_reason\":\"stop\""), exchange_->stream.find("\"usage\":{"));
   EXPECT_LT(exchange_->stream.find("\"usage\":{"), exchange_->stream.find("[DONE]"));
@@ -160,7 +160,7 @@ TEST_F(AnswerWriterTest, EachChoiceOfAStreamOpensAndEndsByItselfAndDoneComesOnce
   writer.Write(0, Content("a"));
   writer.Write(0, End());
   EXPECT_EQ(Count("[DONE]"), 0);
-  writer.Complete({3, 4, std::nullopt});
+  writer.Complete({.prompt_tokens = 3, .completion_tokens = 4});
   EXPECT_EQ(Count("\"role\""), 2);
   EXPECT_EQ(Count("{\"index\":0,"), 3);
   EXPECT_EQ(Count("{\"index\":1,"), 3);

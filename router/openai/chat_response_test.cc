@@ -59,7 +59,7 @@ std::vector<std::string> Events(const std::string& frames) {
 
 TEST(ChatResponseTest, WholeAnswerHasTheApisShape) {
   const WholeChoice choice = Choice("4\n", "", {AnswerFinish::kStop, TokenId{1}});
-  EXPECT_EQ(json::parse(Format({}).WholeBody({choice}, {10, 3, std::nullopt})), json::parse(R"({
+  EXPECT_EQ(json::parse(Format({}).WholeBody({choice}, {.prompt_tokens = 10, .completion_tokens = 3})), json::parse(R"({
       "id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"deep\"seek",
       "choices":[{"index":0,"message":{"role":"assistant","content":"4\n"},"logprobs":null,"finish_reason":"stop",
                   "matched_stop":1}],
@@ -68,7 +68,9 @@ TEST(ChatResponseTest, WholeAnswerHasTheApisShape) {
 
 TEST(ChatResponseTest, ReasoningStandsBesideTheContent) {
   const WholeChoice choice = Choice("4", "2+2", {AnswerFinish::kLength, {}});
-  const json::value body = json::parse(Format({.is_thinking = true}).WholeBody({choice}, {10, 3, 2}));
+  const json::value body =
+      json::parse(Format({.is_thinking = true})
+                      .WholeBody({choice}, {.prompt_tokens = 10, .completion_tokens = 3, .reasoning_tokens = 2}));
   const json::value& shown = body.at("choices").at(0);
   EXPECT_EQ(shown.at("message").at("reasoning_content"), "2+2");
   EXPECT_EQ(shown.at("message").at("content"), "4");
@@ -98,7 +100,7 @@ TEST(ChatResponseTest, StreamIsOneValidEventPerFrame) {
   format.AppendDelta(out, 3, Text("", "think\n"));
   format.AppendDelta(out, 3, Text("say \"hi\" \U0001F642"));
   format.AppendDelta(out, 3, End({AnswerFinish::kLength, {}}));
-  format.AppendUsage(out, {7, 5, 3});
+  format.AppendUsage(out, {.prompt_tokens = 7, .completion_tokens = 5, .reasoning_tokens = 3});
   AppendDoneEvent(out);
   const std::vector<std::string> events = Events(out);
   ASSERT_EQ(events.size(), 6u);

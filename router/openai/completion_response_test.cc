@@ -41,7 +41,8 @@ std::vector<json::value> Events(const std::string& frames) {
 }
 
 TEST(CompletionResponseTest, WholeAnswerHasTheApisShape) {
-  EXPECT_EQ(json::parse(Format({}).WholeBody({Choice("4\n", {AnswerFinish::kLength, {}})}, {10, 3, std::nullopt})),
+  EXPECT_EQ(json::parse(Format({}).WholeBody({Choice("4\n", {AnswerFinish::kLength, {}})},
+                                             {.prompt_tokens = 10, .completion_tokens = 3})),
             json::parse(R"({"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"m",
       "choices":[{"index":0,"text":"4\n","logprobs":null,"finish_reason":"length","matched_stop":null}],
       "usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}})"));
@@ -79,7 +80,7 @@ TEST(CompletionResponseTest, StreamHasTextEndAndUsage) {
   ChoiceDelta end;
   end.end = ChoiceEnd{AnswerFinish::kStop, std::string("x")};
   format.AppendDelta(out, 1, end);
-  format.AppendUsage(out, {1, 2, std::nullopt});
+  format.AppendUsage(out, {.prompt_tokens = 1, .completion_tokens = 2});
   const std::vector<json::value> events = Events(out);
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].at("object"), "text_completion");

@@ -51,7 +51,7 @@ def client(tmp_path_factory):
 
 def request(messages, thinking=False, tools=(WEATHER, TIMER), **fields):
     body = {
-        "model": "tandem-tiny", "messages": messages, "temperature": 0, "max_tokens": 200,
+        "model": clusters.MODEL, "messages": messages, "temperature": 0, "max_tokens": 200,
         "extra_body": {"chat_template_kwargs": {"thinking": thinking}},
     }
     return body | ({"tools": list(tools)} if tools else {}) | fields
