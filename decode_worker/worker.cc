@@ -225,8 +225,7 @@ Worker::~Worker() = default;
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config, const base::Clock& clock) {
   RETURN_IF_ERROR(Validate(config));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config.cluster));
-  const kvcache::KvLayout layout{.num_layers = model.num_layers(),
-                                 .num_pages = config.kv_cache_tokens / kvcache::kPageTokens};
+  const kvcache::KvLayout layout = model.LayoutFor(config.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   // The scratch of lane warm-ups lies behind the pool.

@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtypes.h"
 #include "kernels/tensor_view.h"
+#include "kvcache/kv_layout.h"
 
 namespace tandem::kernels {
 
@@ -215,10 +216,12 @@ struct WriteLatentArgs {
   Matrix<const Bf16> latent;    // [num_rows, 512], after kv_a_layernorm
   Matrix<const Bf16> rope_key;  // [num_rows, 64], after rope
   ScaleFormat scale_format = ScaleFormat::kUe8m0;
-  PagedRows rows;                // row i is written at position context_length[i] - 1
-  Matrix<uint8_t> latent_pages;  // [num_pages, 41984], one layer
+  PagedRows rows;  // row i is written at position context_length[i] - 1
+  kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  Matrix<uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)], one layer
 };
-// Quantises the latent per 128 dims and writes 656-byte records. Rows must name distinct slots.
+// kFp8E4m3: quantises the latent per 128 dims, as Quant128 does, and writes 656-byte records. kBfloat16: copies latent
+// and rotary key into 1,152-byte records; scale_format is not used. Rows must name distinct slots.
 absl::Status WriteLatent(const WriteLatentArgs& args);
 
 struct WriteIndexKeyArgs {
@@ -280,12 +283,13 @@ struct SparseMlaArgs {
   float softmax_scale = 0;        // qk_head_dim^-0.5 * m^2
   Matrix<const int32_t> indices;  // [num_rows, k] ascending positions below the row's context, -1 only at the tail
   PagedRows rows;
-  Matrix<const uint8_t> latent_pages;  // [num_pages, 41984], one layer
+  kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  Matrix<const uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)], one layer
   Cube<Bf16> out;                      // [num_rows, num_heads, 512]; a row with an empty list gives zeros
   absl::Span<std::byte> workspace;     // SparseMlaWorkspaceBytes(num_heads), aligned to 64
 };
-// Softmax attention over the listed positions in latent space, on the cached (dequantised to BF16) records, in blocks
-// of 64 list entries with an online softmax. Dense attention is the list 0..context - 1: the same bits.
+// Softmax attention over the listed positions in latent space, on the cached records (FP8 ones dequantised to BF16), in
+// blocks of 64 list entries with an online softmax. Dense attention is the list 0..context - 1: the same bits.
 absl::Status SparseMla(const SparseMlaArgs& args);
 int64_t SparseMlaWorkspaceBytes(int64_t num_heads);
 

@@ -5,7 +5,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "kvcache/page_bytes.h"
 
 namespace tandem::kvcache {
 
@@ -29,18 +28,18 @@ absl::StatusOr<KvPool> KvPool::Over(std::span<std::byte> memory, const KvLayout&
 std::span<std::byte> KvPool::Page(RecordKind kind, int layer, int64_t page) const {
   TANDEM_CHECK(layer >= 0 && layer < layout_.num_layers, absl::StrCat("layer ", layer, " of ", layout_.num_layers));
   TANDEM_CHECK(page >= 0 && page < layout_.num_pages, absl::StrCat("page ", page, " of ", layout_.num_pages));
-  return bytes_.subspan(layout_.PageOffset(kind, layer, page), PageBytes(kind));
+  return bytes_.subspan(layout_.PageOffset(kind, layer, page), layout_.PageBytes(kind));
 }
 
 std::span<std::byte> KvPool::Pages(RecordKind kind, int layer) const {
   TANDEM_CHECK(layer >= 0 && layer < layout_.num_layers, absl::StrCat("layer ", layer, " of ", layout_.num_layers));
-  return bytes_.subspan(layout_.PageOffset(kind, layer, 0), layout_.num_pages * PageBytes(kind));
+  return bytes_.subspan(layout_.PageOffset(kind, layer, 0), layout_.num_pages * layout_.PageBytes(kind));
 }
 
 void KvPool::ZeroPage(int64_t page) const {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
-      ZeroTokensFrom(Page(kind, layer, page), kind, 0);
+      std::ranges::fill(Page(kind, layer, page), std::byte{0});
     }
   }
 }

@@ -22,9 +22,9 @@ class KvPool final {
   const KvLayout& layout() const { return layout_; }
   std::span<std::byte> bytes() const { return bytes_; }
 
-  // One page, PageBytes(kind) bytes: [64] records. layer < num_layers, page < num_pages.
+  // One page, layout().PageBytes(kind) bytes: [64] records. layer < num_layers, page < num_pages.
   std::span<std::byte> Page(RecordKind kind, int layer, int64_t page) const;
-  // All pages of a layer, contiguous: [num_pages, PageBytes(kind)] bytes.
+  // All pages of a layer, contiguous: [num_pages, layout().PageBytes(kind)] bytes.
   std::span<std::byte> Pages(RecordKind kind, int layer) const;
   // Zeroes a page of every layer, both kinds: a page is clean when it gets a new tenant.
   void ZeroPage(int64_t page) const;

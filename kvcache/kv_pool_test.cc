@@ -30,7 +30,7 @@ TEST_F(KvPoolTest, HandsOutTheLayoutsBytes) {
   for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
     const std::span<std::byte> page = pool->Page(kind, 1, 2);
     EXPECT_EQ(page.data() - memory().data(), kLayout.PageOffset(kind, 1, 2));
-    EXPECT_EQ(static_cast<int64_t>(page.size()), PageBytes(kind));
+    EXPECT_EQ(static_cast<int64_t>(page.size()), kLayout.PageBytes(kind));
     const std::span<std::byte> pages = pool->Pages(kind, 1);
     EXPECT_EQ(pages.data(), pool->Page(kind, 1, 0).data());
     EXPECT_EQ(pages.data() + pages.size(), page.data() + page.size());
@@ -46,7 +46,7 @@ TEST_F(KvPoolTest, ZeroesAPageInEveryLayerAndNoOther) {
       for (int64_t page = 0; page < kLayout.num_pages; ++page) {
         const std::byte expected = page == 1 ? std::byte{0} : std::byte{0x5a};
         const std::span<std::byte> bytes = pool.Page(kind, layer, page);
-        EXPECT_EQ(std::count(bytes.begin(), bytes.end(), expected), PageBytes(kind));
+        EXPECT_EQ(std::count(bytes.begin(), bytes.end(), expected), kLayout.PageBytes(kind));
       }
     }
   }

@@ -21,7 +21,8 @@
 namespace tandem::kvcache {
 
 inline constexpr size_t kSumWordBytes = 16;
-static_assert(kLatentPageBytes % kSumWordBytes == 0 && kIndexPageBytes % kSumWordBytes == 0);
+static_assert(LatentPageBytes(KvCacheDtype::kFp8E4m3) % kSumWordBytes == 0 &&
+              LatentPageBytes(KvCacheDtype::kBfloat16) % kSumWordBytes == 0 && kIndexPageBytes % kSumWordBytes == 0);
 
 // What a page's sum is bound to.
 struct SumBinding {

@@ -8,6 +8,8 @@
 namespace tandem::kvcache {
 namespace {
 
+constexpr int64_t kLatentPageBytes = LatentPageBytes(KvCacheDtype::kFp8E4m3);
+
 void BM_ContentSum(benchmark::State& state) {
   const std::vector<std::byte> bytes(state.range(0), std::byte{0x5a});
   for (auto _ : state) benchmark::DoNotOptimize(ContentSum(bytes));

@@ -14,6 +14,8 @@
 namespace tandem::kvcache {
 namespace {
 
+constexpr int64_t kLatentPageBytes = LatentPageBytes(KvCacheDtype::kFp8E4m3);
+
 std::vector<std::byte> RandomBytes(size_t num_bytes, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::byte> bytes(num_bytes);
@@ -47,7 +49,7 @@ uint64_t DefinitionSum(std::span<const std::byte> bytes) {
 }
 
 TEST(PageSumTest, IsWhatTheHeaderDefines) {
-  for (const size_t num_words : {0u, 1u, 2u, 3u, 7u, 528u, 2624u}) {
+  for (const size_t num_words : {0u, 1u, 2u, 3u, 7u, 528u, 2624u, 4608u}) {
     const std::vector<std::byte> bytes = RandomBytes(num_words * kSumWordBytes, num_words);
     EXPECT_EQ(ContentSum(bytes), DefinitionSum(bytes)) << num_words;
   }

@@ -311,7 +311,7 @@ void World::CompleteFetch(size_t index, Bytes bytes) {
       }
       const bool is_right = bytes == Bytes::kRight && !fetch.is_lane_closed;
       target_pool_[to][kind] = is_right ? source_pool_[from][kind] : kGarbage + 1;
-      done += static_cast<uint64_t>(kvcache::PageBytes(static_cast<kvcache::RecordKind>(kind)));
+      done += static_cast<uint64_t>(layout.PageBytes(static_cast<kvcache::RecordKind>(kind)));
     }
   }
   target_.FetchDone(fetch.start->fetch_id, fetch.is_lane_closed     ? absl::CancelledError("lane closed")

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "kvcache/kv_layout.h"
 #include "proto/protocol_version.h"
 
 namespace tandem::kvtransfer {
@@ -21,9 +20,9 @@ std::string Quoted(const std::string* value) { return value == nullptr ? "nothin
 
 }  // namespace
 
-std::string KvLayoutName() {
-  return absl::StrCat("latent=", kvcache::kLatentRecordBytes, ",index=", kvcache::kIndexRecordBytes,
-                      ",latent_page=", kvcache::kLatentPageBytes, ",index_page=", kvcache::kIndexPageBytes,
+std::string KvLayoutName(kvcache::KvCacheDtype dtype) {
+  return absl::StrCat("latent=", kvcache::LatentRecordBytes(dtype), ",index=", kvcache::kIndexRecordBytes,
+                      ",latent_page=", kvcache::LatentPageBytes(dtype), ",index_page=", kvcache::kIndexPageBytes,
                       ",layer_major");
 }
 
@@ -36,7 +35,7 @@ proto::Fingerprint BuildFingerprint(const FingerprintFields& fields) {
   };
   add("protocol_version", absl::StrCat(proto::kProtocolVersion));
   add("model_hash", fields.model_hash);
-  add("kv_dtype", fields.kv_dtype);
+  add("kv_cache_dtype", fields.kv_cache_dtype);
   add("kv_layout", fields.kv_layout);
   add("page_size", absl::StrCat(fields.page_size));
   add("num_layers", absl::StrCat(fields.num_layers));

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcache/kv_layout.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
@@ -15,11 +16,11 @@ namespace tandem::kvtransfer {
 // Everything that decides whether a KV page of one side means the same on the other, and whether a resumed request
 // gets the same tokens there. Each member becomes one field of the fingerprint, in this order.
 struct FingerprintFields {
-  std::string model_hash;  // of config and weights
-  std::string kv_dtype;    // "fp8_ds_mla"
-  std::string kv_layout;   // record and page bytes: "latent=656,index=132,layer_major"
-  int page_size = 0;       // tokens
-  int num_layers = 0;      // that have KV pages, the MTP layer included
+  std::string model_hash;      // of config and weights
+  std::string kv_cache_dtype;  // "fp8_e4m3"
+  std::string kv_layout;       // record and page bytes: "latent=656,index=132,layer_major"
+  int page_size = 0;           // tokens
+  int num_layers = 0;          // that have KV pages, the MTP layer included
   bool has_mtp = false;
   std::string index_cache_pattern;  // which layers compute their own index; "all" where each does
   int dense_threshold = 0;          // contexts up to this many tokens attend densely
@@ -27,8 +28,8 @@ struct FingerprintFields {
   std::string numerics_id;          // backend, processor class, kernel sources, library versions, exact flags
 };
 
-// kv_layout of this build, from kvcache/kv_layout.h.
-std::string KvLayoutName();
+// What this build makes of a format, from kvcache/kv_layout.h: the value of kv_layout.
+std::string KvLayoutName(kvcache::KvCacheDtype dtype);
 // The fields above and the protocol version.
 proto::Fingerprint BuildFingerprint(const FingerprintFields& fields);
 // Stable across processes and machines; equal fingerprints have equal hashes. For logs and /statusz; identity is

@@ -15,8 +15,8 @@ using ::testing::IsEmpty;
 
 FingerprintFields Fields() {
   return {.model_hash = "m",
-          .kv_dtype = "fp8_ds_mla",
-          .kv_layout = KvLayoutName(),
+          .kv_cache_dtype = "fp8_e4m3",
+          .kv_layout = KvLayoutName(kvcache::KvCacheDtype::kFp8E4m3),
           .page_size = 64,
           .num_layers = 62,
           .has_mtp = true,
@@ -34,7 +34,7 @@ TEST(FingerprintTest, EqualSidesHaveNoDifferences) {
 TEST(FingerprintTest, EveryFieldCountsAndIsNamed) {
   const std::vector<std::pair<std::string, std::function<void(FingerprintFields&)>>> changes = {
       {"model_hash", [](auto& f) { f.model_hash = "n"; }},
-      {"kv_dtype", [](auto& f) { f.kv_dtype = "bf16"; }},
+      {"kv_cache_dtype", [](auto& f) { f.kv_cache_dtype = "bfloat16"; }},
       {"kv_layout", [](auto& f) { f.kv_layout = "other"; }},
       {"page_size", [](auto& f) { f.page_size = 32; }},
       {"num_layers", [](auto& f) { f.num_layers = 61; }},
@@ -56,6 +56,13 @@ TEST(FingerprintTest, EveryFieldCountsAndIsNamed) {
   EXPECT_EQ(hashes.size(), changes.size() + 1);
   EXPECT_EQ(own.fields_size(), static_cast<int>(changes.size()) + 1);  // and the protocol version
   EXPECT_EQ(own.fields(0).name(), "protocol_version");
+}
+
+TEST(FingerprintTest, ALayoutNameHoldsTheBytesOfItsFormat) {
+  EXPECT_EQ(KvLayoutName(kvcache::KvCacheDtype::kFp8E4m3),
+            "latent=656,index=132,latent_page=41984,index_page=8448,layer_major");
+  EXPECT_EQ(KvLayoutName(kvcache::KvCacheDtype::kBfloat16),
+            "latent=1152,index=132,latent_page=73728,index_page=8448,layer_major");
 }
 
 TEST(FingerprintTest, AFieldThatOnlyOneSideKnowsIsADifference) {

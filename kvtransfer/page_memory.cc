@@ -11,7 +11,7 @@ uint64_t HostPageMemory::ContentSum(kvcache::RecordKind kind, int layer, int32_t
 
 void HostPageMemory::ZeroTokensFrom(int layer, int32_t page, int first_token) {
   for (const kvcache::RecordKind kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
-    kvcache::ZeroTokensFrom(pool_.Page(kind, layer, page), kind, first_token);
+    kvcache::ZeroTokensFrom(pool_.Page(kind, layer, page), kind, pool_.layout().kv_cache_dtype, first_token);
   }
 }
 

@@ -24,8 +24,8 @@ TEST(PageMemoryTest, ZeroesBothKindsOfRecordsFromTheTokenOn) {
   HostPageMemory memory(pool.pool());
   memory.ZeroTokensFrom(1, 2, 10);
   const std::span<std::byte> latent = pool.pool().Page(kvcache::RecordKind::kLatent, 1, 2);
-  EXPECT_NE(latent[10 * kvcache::kLatentRecordBytes - 1], std::byte{0});
-  EXPECT_EQ(latent[10 * kvcache::kLatentRecordBytes], std::byte{0});
+  EXPECT_NE(latent[10 * kvcache::LatentRecordBytes(kvcache::KvCacheDtype::kFp8E4m3) - 1], std::byte{0});
+  EXPECT_EQ(latent[10 * kvcache::LatentRecordBytes(kvcache::KvCacheDtype::kFp8E4m3)], std::byte{0});
   EXPECT_EQ(latent.back(), std::byte{0});
   const std::span<std::byte> index = pool.pool().Page(kvcache::RecordKind::kIndex, 1, 2);
   EXPECT_NE(index[10 * kvcache::kIndexDim - 1], std::byte{0});

@@ -10,6 +10,11 @@ namespace tandem::kvtransfer {
 namespace {
 
 absl::Status Validate(const PageRectangle& rectangle, const PageMap& map) {
+  if (map.source.kv_cache_dtype != map.target.kv_cache_dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("a source of ", KvCacheDtypeName(map.source.kv_cache_dtype),
+                                                   " records for a target of ",
+                                                   KvCacheDtypeName(map.target.kv_cache_dtype), " records"));
+  }
   const int num_layers = std::min(map.source.num_layers, map.target.num_layers);
   if (rectangle.layer_begin < 0 || rectangle.layer_begin > rectangle.layer_end || rectangle.layer_end > num_layers) {
     return absl::InvalidArgumentError(absl::StrCat("layers [", rectangle.layer_begin, ", ", rectangle.layer_end,
@@ -52,7 +57,7 @@ absl::StatusOr<std::vector<ByteRun>> PlanRuns(const PageRectangle& rectangle, co
         const ByteRun next = {
             .source_offset = static_cast<uint64_t>(map.source.PageOffset(kind, layer, map.source_pages[page])),
             .target_offset = static_cast<uint64_t>(map.target.PageOffset(kind, layer, map.target_pages[page])),
-            .num_bytes = static_cast<uint64_t>(kvcache::PageBytes(kind))};
+            .num_bytes = static_cast<uint64_t>(map.source.PageBytes(kind))};
         if (!runs.empty() && Continues(runs.back(), next)) {
           runs.back().num_bytes += next.num_bytes;
         } else {

@@ -27,8 +27,8 @@ struct PageMap {
   std::span<const int32_t> target_pages;   // [num logical pages] page id in the target's pool
 };
 
-// In order of layer, kind, logical page. INVALID_ARGUMENT where the rectangle leaves a layout or the page lists, or a
-// page id its pool: ids of the source come from a peer.
+// In order of layer, kind, logical page. INVALID_ARGUMENT where the layouts are of other formats, the rectangle leaves
+// a layout or the page lists, or a page id its pool: ids of the source come from a peer.
 absl::StatusOr<std::vector<ByteRun>> PlanRuns(const PageRectangle& rectangle, const PageMap& map);
 
 }  // namespace tandem::kvtransfer

@@ -12,8 +12,8 @@
 namespace tandem::kvtransfer {
 namespace {
 
+using kvcache::KvCacheDtype;
 using kvcache::KvLayout;
-using kvcache::PageBytes;
 using kvcache::RecordKind;
 
 // `count` distinct ids below num_pages; with luck in runs, as allocators give them.
@@ -53,7 +53,7 @@ TEST(PlanRunsTest, CoversEveryPageOfTheRectangleOnceAndNothingElse) {
     for (int layer = rectangle.layer_begin; layer < rectangle.layer_end; ++layer) {
       for (int64_t page = rectangle.page_begin; page < rectangle.page_end; ++page) {
         expected[target.LatentOffset(layer, target_pages[page])] = {source.LatentOffset(layer, source_pages[page]),
-                                                                    kvcache::kLatentPageBytes};
+                                                                    source.PageBytes(RecordKind::kLatent)};
         expected[target.IndexOffset(layer, target_pages[page])] = {source.IndexOffset(layer, source_pages[page]),
                                                                    kvcache::kIndexPageBytes};
       }
@@ -106,6 +106,10 @@ TEST(PlanRunsTest, RefusesWhatLeavesAPool) {
   const std::vector<int32_t> bad_target = {-1, 1};
   EXPECT_EQ(PlanRuns({0, 2, 0, 1}, {layout, layout, source_pages, bad_target}).status().message(),
             "target page -1 of a pool of 4 pages");
+  KvLayout other = layout;
+  other.kv_cache_dtype = KvCacheDtype::kBfloat16;
+  EXPECT_EQ(PlanRuns({0, 2, 0, 1}, {other, layout, source_pages, target_pages}).status().message(),
+            "a source of bfloat16 records for a target of fp8_e4m3 records");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int64_t kCellBytes = kvcache::kLatentPageBytes + kvcache::kIndexPageBytes;
+constexpr int64_t kCellBytes = kvcache::LatentPageBytes(kvcache::KvCacheDtype::kFp8E4m3) + kvcache::kIndexPageBytes;
 
 int64_t BytesOf(const StartFetch& fetch) {
   int64_t bytes = 0;
@@ -40,6 +40,23 @@ TEST(TransferProtocolTest, BringsAPromptOverAndComesToRest) {
   EXPECT_TRUE(rig.IsAtRest());
   EXPECT_EQ(rig.target.counters().fetched_bytes, 2 * 4 * kCellBytes);
   EXPECT_EQ(rig.source.counters().announced_bytes, 2 * 4 * kCellBytes);
+}
+
+TEST(TransferProtocolTest, BringsBf16RecordsOverByteForByte) {
+  TransferRig rig({.kv_cache_dtype = kvcache::KvCacheDtype::kBfloat16});
+  const uint64_t epoch = rig.Begin(rig.Request(200));
+  rig.Deliver();
+  rig.Accept(epoch);
+  rig.Compute(epoch, 0, 2, 0, 4);
+  rig.Sample(epoch, 0, 42);
+  rig.Deliver();
+  rig.CompleteFetches();
+  EXPECT_TRUE(rig.HoldsPrompt(epoch));
+  rig.Deliver();
+  EXPECT_TRUE(rig.IsAtRest());
+  constexpr int64_t kBf16CellBytes = 64 * (1152 + 132);
+  EXPECT_EQ(rig.target.counters().fetched_bytes, 2 * 4 * kBf16CellBytes);
+  EXPECT_EQ(rig.source.counters().announced_bytes, 2 * 4 * kBf16CellBytes);
 }
 
 TEST(TransferProtocolTest, StartCarriesEverythingThatPrefillNeeds) {

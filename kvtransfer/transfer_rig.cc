@@ -35,7 +35,9 @@ RigPool::RigPool(const kvcache::KvLayout& layout)
 
 TransferRig::TransferRig(const RigOptions& rig_options)
     : options(rig_options),
-      target_pool({.num_layers = options.num_layers, .num_pages = options.num_target_pages}),
+      target_pool({.num_layers = options.num_layers,
+                   .num_pages = options.num_target_pages,
+                   .kv_cache_dtype = options.kv_cache_dtype}),
       target_memory(target_pool.pool()),
       target({.incarnation = kDecode,
               .layout = target_pool.pool().layout(),
@@ -43,8 +45,9 @@ TransferRig::TransferRig(const RigOptions& rig_options)
              &target_memory, &clock),
       source([&] {
         for (int rank = 0; rank < options.num_source_ranks; ++rank) {
-          source_pools.emplace_back(
-              kvcache::KvLayout{.num_layers = options.num_layers, .num_pages = options.num_source_pages});
+          source_pools.emplace_back(kvcache::KvLayout{.num_layers = options.num_layers,
+                                                      .num_pages = options.num_source_pages,
+                                                      .kv_cache_dtype = options.kv_cache_dtype});
           source_memories.push_back(std::make_unique<HostPageMemory>(source_pools.back().pool()));
         }
         return TransferSource(
@@ -208,10 +211,10 @@ bool TransferRig::HoldsPrompt(uint64_t epoch, int rank_of_layer0, int rank_of_la
         const std::span<std::byte> bytes = target_pool.pool().Page(record, layer, request.target_pages[page]);
         for (size_t i = 0; i < bytes.size(); ++i) {
           // Latent records lie one behind the other; of an index page the keys come first, then the scales.
-          const size_t token = record == kvcache::RecordKind::kLatent ? i / kvcache::kLatentRecordBytes
-                               : i < static_cast<size_t>(kvcache::kIndexScaleOffset)
-                                   ? i / kvcache::kIndexDim
-                                   : (i - kvcache::kIndexScaleOffset) / 4;
+          const size_t token =
+              record == kvcache::RecordKind::kLatent ? i / kvcache::LatentRecordBytes(options.kv_cache_dtype)
+              : i < static_cast<size_t>(kvcache::kIndexScaleOffset) ? i / kvcache::kIndexDim
+                                                                    : (i - kvcache::kIndexScaleOffset) / 4;
           const bool is_prompt = static_cast<int64_t>(page * kvcache::kPageTokens + token) < num_tokens;
           const int rank = layer == 0 ? rank_of_layer0 : rank_of_layer1;
           const std::byte expected =

@@ -290,7 +290,7 @@ void TransferSource::Complete(const EpochId& id, int rank, int layer_begin, int 
       epoch->latent_sums[cell] = bound_sum(kvcache::RecordKind::kLatent);
       epoch->index_sums[cell] = bound_sum(kvcache::RecordKind::kIndex);
       ++epoch->num_complete;
-      counters_.announced_bytes += kvcache::kLatentPageBytes + kvcache::kIndexPageBytes;
+      counters_.announced_bytes += options_.layout.page_bytes();
       if (epoch->num_complete == static_cast<int64_t>(epoch->is_complete.size())) SaySums(id, *epoch);
     }
   }
@@ -461,7 +461,7 @@ SourceLedger TransferSource::ledger() const {
   std::set<uint64_t> lapsing;
   for (const auto& [id, epoch] : epochs_) {
     for (const std::vector<int32_t>& pages : epoch.pages) ledger.pinned_pages += static_cast<int64_t>(pages.size());
-    ledger.announced_undone_bytes += epoch.num_complete * (kvcache::kLatentPageBytes + kvcache::kIndexPageBytes);
+    ledger.announced_undone_bytes += epoch.num_complete * (options_.layout.page_bytes());
     if (!links_.at(id.target_incarnation).is_up) lapsing.insert(id.target_incarnation);
   }
   ledger.lapsing_leases = static_cast<int64_t>(lapsing.size());

@@ -23,8 +23,6 @@ absl::Status ToStatus(const proto::Error& error) {
   return absl::Status(code, error.message());
 }
 
-int64_t CellBytes() { return kvcache::kLatentPageBytes + kvcache::kIndexPageBytes; }
-
 }  // namespace
 
 TransferTarget::TransferTarget(const TargetOptions& options, PageMemory* memory, const base::Clock* clock)
@@ -241,7 +239,7 @@ void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status) {
 }
 
 absl::Status TransferTarget::LandPiece(uint64_t id, TargetEpoch& epoch, const PagePiece& piece, int lane) {
-  counters_.fetched_bytes += (piece.page_end - piece.page_begin) * CellBytes();
+  counters_.fetched_bytes += (piece.page_end - piece.page_begin) * options_.layout.page_bytes();
   for (int page = piece.page_begin; page < piece.page_end; ++page) {
     const auto bound_sum = [&](kvcache::RecordKind kind) {
       return kvcache::BindSum(memory_->ContentSum(kind, piece.layer, epoch.target_pages[page]),
@@ -313,17 +311,18 @@ void TransferTarget::Pump(const std::string& peer_name) {
   const absl::Duration now = clock_->Now();
   const int64_t window_bytes = peer.lanes.WindowBytes(now);
   // Several pieces in flight keep the lane busy while one completes.
-  const int64_t piece_bytes_max = std::max(window_bytes / 4, CellBytes());
+  const int64_t piece_bytes_max = std::max(window_bytes / 4, options_.layout.page_bytes());
   for (auto waiting = peer.waiting.begin(); waiting != peer.waiting.end();) {
     const uint64_t id = *waiting;
     TargetEpoch& epoch = epochs_.at(id);
     while (!epoch.pending.empty()) {
       const auto piece = epoch.FindFetchable();
       if (piece == epoch.pending.end()) break;
-      const int64_t bytes = std::min((piece->page_end - piece->page_begin) * CellBytes(), piece_bytes_max);
+      const int64_t bytes =
+          std::min((piece->page_end - piece->page_begin) * options_.layout.page_bytes(), piece_bytes_max);
       if (peer.outstanding_bytes > 0 && peer.outstanding_bytes + bytes > window_bytes) return;
       PagePiece part = *piece;
-      part.page_end = part.page_begin + static_cast<int>(bytes / CellBytes());
+      part.page_end = part.page_begin + static_cast<int>(bytes / options_.layout.page_bytes());
       piece->page_begin = part.page_end;
       if (piece->page_begin == piece->page_end) epoch.pending.erase(piece);
       const int avoid = part.is_refetch ? epoch.grid.lane(part.layer, part.page_begin) : PeerLanes::kNone;
@@ -336,7 +335,7 @@ void TransferTarget::Pump(const std::string& peer_name) {
 void TransferTarget::StartPiece(uint64_t id, TargetEpoch& epoch, PeerState& peer, const PagePiece& piece, int lane,
                                 bool is_second_try) {
   const absl::Duration now = clock_->Now();
-  const int64_t bytes = (piece.page_end - piece.page_begin) * CellBytes();
+  const int64_t bytes = (piece.page_end - piece.page_begin) * options_.layout.page_bytes();
   if (peer.outstanding_bytes == 0) peer.last_fetch_progress = now;
   peer.outstanding_bytes += bytes;
   ++epoch.outstanding_fetches;
@@ -363,7 +362,9 @@ std::vector<ByteRun> TransferTarget::PlanPiece(const TargetEpoch& epoch, const P
                                 .page_begin = piece.page_begin,
                                 .page_end = piece.page_end};
   absl::StatusOr<std::vector<ByteRun>> runs =
-      PlanRuns(rectangle, {.source = {.num_layers = options_.layout.num_layers, .num_pages = peer.num_pages},
+      PlanRuns(rectangle, {.source = {.num_layers = options_.layout.num_layers,
+                                      .num_pages = peer.num_pages,
+                                      .kv_cache_dtype = options_.layout.kv_cache_dtype},
                            .target = options_.layout,
                            .source_pages = *epoch.source_pages[piece.rank],
                            .target_pages = epoch.target_pages});
@@ -531,7 +532,8 @@ TargetLedger TransferTarget::ledger() const {
       ledger.held_pages += static_cast<int64_t>(epoch.target_pages.size());
     }
     if (epoch.phase == TargetPhase::kOpen) {
-      ledger.announced_unfetched_bytes += (epoch.grid.num_announced() - epoch.grid.num_landed()) * CellBytes();
+      ledger.announced_unfetched_bytes +=
+          (epoch.grid.num_announced() - epoch.grid.num_landed()) * options_.layout.page_bytes();
     }
   }
   for (const auto& [id, fetch] : fetches_) ledger.outstanding_bytes += fetch.bytes;

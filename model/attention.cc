@@ -38,6 +38,7 @@ absl::Status WriteLatentRecords(const LayerRun& run, const AttentionWeights& wei
                                .rope_key = rope_key,
                                .scale_format = run.config.scale_format,
                                .rows = run.plan.AllRows(),
+                               .kv_cache_dtype = run.kv_cache_dtype,
                                .latent_pages = run.latent_pages});
 }
 
@@ -79,6 +80,7 @@ absl::StatusOr<int64_t> RunAttention(const LayerRun& run, const AttentionWeights
                                       .softmax_scale = run.softmax_scale,
                                       .indices = ws.selected.Slice(0, rows),
                                       .rows = run.plan.AllRows(),
+                                      .kv_cache_dtype = run.kv_cache_dtype,
                                       .latent_pages = run.latent_pages,
                                       .out = latent_out,
                                       .workspace = ws.sparse_mla}));

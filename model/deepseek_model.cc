@@ -82,7 +82,9 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
       .rope_table = {rope_table_.data(), {num_positions, kvcache::kRopeDim}},
       .softmax_scale = softmax_scale_,
       .layer = layer,
-      .latent_pages = {&pool_[layout_.LatentOffset(layer, 0)], {layout_.num_pages, kvcache::kLatentPageBytes}},
+      .kv_cache_dtype = layout_.kv_cache_dtype,
+      .latent_pages = {&pool_[layout_.LatentOffset(layer, 0)],
+                       {layout_.num_pages, layout_.PageBytes(kvcache::RecordKind::kLatent)}},
       .index_pages = {&pool_[layout_.IndexOffset(layer, 0)], {layout_.num_pages, kvcache::kIndexPageBytes}},
       .tap = tap_};
   ASSIGN_OR_RETURN(const int64_t num_nan, RunDecoderLayer(run, weights, state, [&] { layer_done(layer); }));

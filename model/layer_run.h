@@ -16,8 +16,9 @@ struct LayerRun {
   Workspace& workspace;
   kernels::Matrix<const float> rope_table;  // [positions, 64]
   float softmax_scale = 0;
-  int layer = 0;                          // its id, num_hidden_layers for the MTP layer
-  kernels::Matrix<uint8_t> latent_pages;  // [num_pages, 41984]
+  int layer = 0;  // its id, num_hidden_layers for the MTP layer
+  kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  kernels::Matrix<uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)]
   kernels::Matrix<uint8_t> index_pages;   // [num_pages, 8448]
   const TensorTap& tap;
 

@@ -91,8 +91,7 @@ absl::Status Worker::Core::Start() {
     return absl::Status(resolves.code(), absl::StrCat("process.advertise_host ", std::string(resolves.message())));
   }
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config_.cluster));
-  const kvcache::KvLayout layout{.num_layers = model.num_layers(),
-                                 .num_pages = config_.kv_cache_tokens / kvcache::kPageTokens};
+  const kvcache::KvLayout layout = model.LayoutFor(config_.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config_.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());

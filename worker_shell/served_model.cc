@@ -1,9 +1,11 @@
 #include "worker_shell/served_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/fingerprint.h"
@@ -21,7 +23,13 @@ constexpr char kNumericsId[] = "cpu-lanes16/1";
 absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
   if (config.model_path.empty())
     return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
+  const std::optional<kvcache::KvCacheDtype> kv_cache_dtype = kvcache::KvCacheDtypeOf(config.kv_cache_dtype);
+  if (!kv_cache_dtype.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.kv_cache_dtype is \"", config.kv_cache_dtype,
+                                                   "\", allowed ", absl::StrJoin(kvcache::kKvCacheDtypeNames, ", ")));
+  }
   ServedModel served;
+  served.kv_cache_dtype_ = *kv_cache_dtype;
   ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model_path));
   for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});
   const model::ModelConfig& model = served.checkpoint_->config();
@@ -33,8 +41,8 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
   served.context_length_ = config.context_length > 0 ? config.context_length : model.max_position_embeddings;
   served.hash_ = served.checkpoint_->ModelHash();
   served.fingerprint_ = kvtransfer::BuildFingerprint({.model_hash = served.hash_,
-                                                      .kv_dtype = config.kv_cache_dtype,
-                                                      .kv_layout = kvtransfer::KvLayoutName(),
+                                                      .kv_cache_dtype = config.kv_cache_dtype,
+                                                      .kv_layout = kvtransfer::KvLayoutName(served.kv_cache_dtype_),
                                                       .page_size = config.page_size,
                                                       .num_layers = served.num_layers(),
                                                       .has_mtp = false,
@@ -46,6 +54,11 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
 }
 
 int ServedModel::num_layers() const { return checkpoint_->config().num_hidden_layers; }
+
+kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
+  return {
+      .num_layers = num_layers(), .num_pages = num_tokens / kvcache::kPageTokens, .kv_cache_dtype = kv_cache_dtype_};
+}
 
 absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(const kvcache::KvLayout& layout,
                                                                                  std::span<std::byte> pool,

@@ -19,7 +19,8 @@ namespace tandem::worker_shell {
 
 class ServedModel final {
  public:
-  // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows.
+  // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows
+  // or no format has the name cluster.kv_cache_dtype.
   static absl::StatusOr<ServedModel> Open(const ClusterConfig& config);
 
   const std::string& hash() const { return hash_; }
@@ -27,6 +28,8 @@ class ServedModel final {
   int num_layers() const;  // that have KV pages
   int64_t context_length() const { return context_length_; }
   const model::Checkpoint& checkpoint() const { return *checkpoint_; }
+  // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
+  kvcache::KvLayout LayoutFor(int64_t num_tokens) const;
 
   // Loads the weights. pool: of `layout`, outlives the executor.
   absl::StatusOr<std::unique_ptr<model::ModelExecutor>> BuildExecutor(const kvcache::KvLayout& layout,
@@ -38,6 +41,7 @@ class ServedModel final {
 
   std::shared_ptr<const model::Checkpoint> checkpoint_;
   std::string hash_;
+  kvcache::KvCacheDtype kv_cache_dtype_ = kvcache::KvCacheDtype::kFp8E4m3;
   proto::Fingerprint fingerprint_;
   int64_t context_length_ = 0;
 };

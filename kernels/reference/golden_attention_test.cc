@@ -22,6 +22,10 @@ struct OneSequence {
   Tensor<int32_t, 1> context;
 };
 
+// The ops whose goldens exist for each format of the latent record.
+const std::pair<std::string, kvcache::KvCacheDtype> kFormats[] = {{"", kvcache::KvCacheDtype::kFp8E4m3},
+                                                                  {"_bf16", kvcache::KvCacheDtype::kBfloat16}};
+
 // Positions 0, 1, 2, ... of a sequence in page 0.
 OneSequence FirstRows(int64_t count) {
   std::vector<int32_t> contexts(static_cast<size_t>(count));
@@ -30,16 +34,22 @@ OneSequence FirstRows(int64_t count) {
 }
 
 TEST(GoldenTest, LatentRecord) {
-  GoldenOp golden("latent_record");
-  for (const std::string& c : golden.cases()) {
-    Tensor<Bf16, 2> latent = golden.Input<Bf16, 2>(c, "c"), rope_key = golden.Input<Bf16, 2>(c, "k_rope");
-    OneSequence sequence = FirstRows(latent.dim(0));
-    Tensor<uint8_t, 2> pages({1, kvcache::kLatentPageBytes});
-    ASSERT_TRUE(
-        WriteLatent({.latent = latent, .rope_key = rope_key, .rows = sequence.rows(), .latent_pages = pages}).ok());
-    Tensor<uint8_t, 2> records({latent.dim(0), kvcache::kLatentRecordBytes});
-    std::copy_n(pages.values().begin(), records.size(), records.values().begin());
-    golden.Expect(c, "record", records);
+  for (const auto& [suffix, dtype] : kFormats) {
+    GoldenOp golden("latent_record" + suffix);
+    for (const std::string& c : golden.cases()) {
+      Tensor<Bf16, 2> latent = golden.Input<Bf16, 2>(c, "c"), rope_key = golden.Input<Bf16, 2>(c, "k_rope");
+      OneSequence sequence = FirstRows(latent.dim(0));
+      Tensor<uint8_t, 2> pages({1, kvcache::LatentPageBytes(dtype)});
+      ASSERT_TRUE(WriteLatent({.latent = latent,
+                               .rope_key = rope_key,
+                               .rows = sequence.rows(),
+                               .kv_cache_dtype = dtype,
+                               .latent_pages = pages})
+                      .ok());
+      Tensor<uint8_t, 2> records({latent.dim(0), kvcache::LatentRecordBytes(dtype)});
+      std::copy_n(pages.values().begin(), records.size(), records.values().begin());
+      golden.Expect(c, "record", records);
+    }
   }
 }
 
@@ -123,27 +133,31 @@ TEST(GoldenTest, MlaAbsorbAndUnabsorb) {
 }
 
 TEST(GoldenTest, SparseAttention) {
-  GoldenOp golden("sparse_attention");
-  for (const std::string& c : golden.cases()) {
-    Tensor<Bf16, 3> q_latent = golden.Input<Bf16, 3>(c, "q_absorbed"), q_rope = golden.Input<Bf16, 3>(c, "q_rope");
-    Tensor<uint8_t, 3> pool = golden.Input<uint8_t, 3>(c, "pages");
-    Tensor<int32_t, 2> indices = golden.Input<int32_t, 2>(c, "indices");
-    OneSequence sequence(golden.Input<int32_t, 1>(c, "page_table"),
-                         std::vector<int32_t>(static_cast<size_t>(q_latent.dim(0)), 128));
-    Tensor<Bf16, 3> out({q_latent.dim(0), q_latent.dim(1), 512});
-    const auto workspace_bytes = static_cast<size_t>(SparseMlaWorkspaceBytes(q_latent.dim(1)));
-    const std::unique_ptr<std::byte, void (*)(void*)> workspace(
-        static_cast<std::byte*>(std::aligned_alloc(64, workspace_bytes)), std::free);
-    ASSERT_TRUE(SparseMla({.q_latent = q_latent,
-                           .q_rope = q_rope,
-                           .softmax_scale = golden.Input<float, 1>(c, "softmax_scale")[0],
-                           .indices = indices,
-                           .rows = sequence.rows(),
-                           .latent_pages = Matrix<const uint8_t>(&pool[0], {pool.dim(0), kvcache::kLatentPageBytes}),
-                           .out = out,
-                           .workspace = absl::MakeSpan(workspace.get(), workspace_bytes)})
-                    .ok());
-    golden.Expect(c, "o_latent", out);
+  for (const auto& [suffix, dtype] : kFormats) {
+    GoldenOp golden("sparse_attention" + suffix);
+    for (const std::string& c : golden.cases()) {
+      Tensor<Bf16, 3> q_latent = golden.Input<Bf16, 3>(c, "q_absorbed"), q_rope = golden.Input<Bf16, 3>(c, "q_rope");
+      Tensor<uint8_t, 3> pool = golden.Input<uint8_t, 3>(c, "pages");
+      Tensor<int32_t, 2> indices = golden.Input<int32_t, 2>(c, "indices");
+      OneSequence sequence(golden.Input<int32_t, 1>(c, "page_table"),
+                           std::vector<int32_t>(static_cast<size_t>(q_latent.dim(0)), 128));
+      Tensor<Bf16, 3> out({q_latent.dim(0), q_latent.dim(1), 512});
+      const auto workspace_bytes = static_cast<size_t>(SparseMlaWorkspaceBytes(q_latent.dim(1)));
+      const std::unique_ptr<std::byte, void (*)(void*)> workspace(
+          static_cast<std::byte*>(std::aligned_alloc(64, workspace_bytes)), std::free);
+      ASSERT_TRUE(
+          SparseMla({.q_latent = q_latent,
+                     .q_rope = q_rope,
+                     .softmax_scale = golden.Input<float, 1>(c, "softmax_scale")[0],
+                     .indices = indices,
+                     .rows = sequence.rows(),
+                     .kv_cache_dtype = dtype,
+                     .latent_pages = Matrix<const uint8_t>(&pool[0], {pool.dim(0), kvcache::LatentPageBytes(dtype)}),
+                     .out = out,
+                     .workspace = absl::MakeSpan(workspace.get(), workspace_bytes)})
+              .ok());
+      golden.Expect(c, "o_latent", out);
+    }
   }
 }
 

@@ -77,7 +77,8 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
 
   PagedFixture fixture({70, 71, 100}, {0, 0, 1}, {1, 3, 0, 2});
   Tensor<Bf16, 2> latent = source.NormalBf16<2>({kRows, 512}), rope_key = source.NormalBf16<2>({kRows, 64});
-  Tensor<uint8_t, 2> latent_pages({4, kvcache::kLatentPageBytes}), index_pages({4, kvcache::kIndexPageBytes});
+  Tensor<uint8_t, 2> latent_pages({4, kvcache::LatentPageBytes(kvcache::KvCacheDtype::kFp8E4m3)}),
+      index_pages({4, kvcache::kIndexPageBytes});
   Tensor<E4m3, 2> key = source.NormalE4m3<2>({kRows, 128});
   Tensor<float, 2> key_scale = source.PowersOfTwo<2>({kRows, 1}, -8, -6);
   ExpectNoAllocation("WriteLatent", [&] {

@@ -163,8 +163,10 @@ void BM_SparseMla(benchmark::State& state) {
   const int64_t rows = state.range(0), k = state.range(1), context = 1000;
   const Sequence sequence(rows, context);
   Filled<Bf16, 3> q_latent({rows, kHeads, 512}), q_rope({rows, kHeads, 64}), out({rows, kHeads, 512});
-  std::vector<uint8_t> page_bytes(static_cast<size_t>(sequence.pages * kvcache::kLatentPageBytes), 0x38);
-  for (size_t record = 0; record < page_bytes.size(); record += kvcache::kLatentRecordBytes) {
+  std::vector<uint8_t> page_bytes(
+      static_cast<size_t>(sequence.pages * kvcache::LatentPageBytes(kvcache::KvCacheDtype::kFp8E4m3)), 0x38);
+  for (size_t record = 0; record < page_bytes.size();
+       record += kvcache::LatentRecordBytes(kvcache::KvCacheDtype::kFp8E4m3)) {
     const float scales[4] = {0.5f, 0.25f, 1.0f, 0.5f};
     std::memcpy(page_bytes.data() + record + kvcache::kLatentScaleOffset, scales, sizeof(scales));
   }
@@ -177,15 +179,17 @@ void BM_SparseMla(benchmark::State& state) {
   size_t space = workspace.size() * sizeof(float);
   std::align(64, 1, start, space);
   for (auto _ : state) {
-    Check(state, SparseMla({.q_latent = q_latent.view,
-                            .q_rope = q_rope.view,
-                            .softmax_scale = 0.135f,
-                            .indices = Matrix<const int32_t>(indices.data(), {rows, k}),
-                            .rows = sequence.rows(),
-                            .latent_pages =
-                                Matrix<const uint8_t>(page_bytes.data(), {sequence.pages, kvcache::kLatentPageBytes}),
-                            .out = out.view,
-                            .workspace = absl::MakeSpan(static_cast<std::byte*>(start), space)}));
+    Check(
+        state,
+        SparseMla({.q_latent = q_latent.view,
+                   .q_rope = q_rope.view,
+                   .softmax_scale = 0.135f,
+                   .indices = Matrix<const int32_t>(indices.data(), {rows, k}),
+                   .rows = sequence.rows(),
+                   .latent_pages = Matrix<const uint8_t>(
+                       page_bytes.data(), {sequence.pages, kvcache::LatentPageBytes(kvcache::KvCacheDtype::kFp8E4m3)}),
+                   .out = out.view,
+                   .workspace = absl::MakeSpan(static_cast<std::byte*>(start), space)}));
   }
   ReportMacs(state, rows * kHeads * k * (576 + 512));
 }

@@ -53,6 +53,43 @@ TEST(WriteLatentTest, KeepsPlainScalesWhereTheFormatAsks) {
   EXPECT_FALSE(IsPowerOfTwo(scale));
 }
 
+TEST(WriteLatentTest, CopiesLatentAndRopeIntoBf16Records) {
+  Source source(4);
+  Tensor<Bf16, 2> latent = source.NormalBf16<2>({3, 512}, 3);
+  Tensor<Bf16, 2> rope_key = source.NormalBf16<2>({3, 64});
+  PagedFixture fixture = Rows();
+  Tensor<uint8_t, 2> pages({kPages, 64 * 1152});
+  std::fill(pages.values().begin(), pages.values().end(), kFiller);
+  ASSERT_TRUE(WriteLatent({.latent = latent,
+                           .rope_key = rope_key,
+                           .rows = fixture.rows(),
+                           .kv_cache_dtype = kvcache::KvCacheDtype::kBfloat16,
+                           .latent_pages = pages})
+                  .ok());
+
+  const int64_t record_of[] = {2 * 73728 + 0 * 1152, 2 * 73728 + 63 * 1152, 5 * 73728 + 6 * 1152};
+  Tensor<uint8_t, 2> expected({kPages, 64 * 1152});
+  std::fill(expected.values().begin(), expected.values().end(), kFiller);
+  for (int64_t row = 0; row < 3; ++row) {
+    std::memcpy(&expected[record_of[row]], &latent.at(row, 0), 1024);
+    std::memcpy(&expected[record_of[row] + 1024], &rope_key.at(row, 0), 128);
+  }
+  EXPECT_TRUE(pages == expected);
+}
+
+TEST(WriteLatentTest, RefusesPagesOfTheOtherFormat) {
+  Tensor<Bf16, 2> latent({3, 512}), rope_key({3, 64});
+  PagedFixture fixture = Rows();
+  Tensor<uint8_t, 2> pages({kPages, 41984});
+  EXPECT_EQ(WriteLatent({.latent = latent,
+                         .rope_key = rope_key,
+                         .rows = fixture.rows(),
+                         .kv_cache_dtype = kvcache::KvCacheDtype::kBfloat16,
+                         .latent_pages = pages})
+                .message(),
+            "WriteLatent: latent_pages is [6, 41984], must be [6, 73728]");
+}
+
 TEST(WriteIndexKeyTest, GroupsKeysThenScalesWithinAPage) {
   Source source(3);
   Tensor<E4m3, 2> key = source.NormalE4m3<2>({3, 128});

@@ -54,14 +54,19 @@ int64_t LayOut(int64_t num_heads, float* base, RowState* state) {
 }
 
 // A record as the BF16 values that attention computes with: latent dims, then the rotary key.
-void DecodeRecord(const LaneKernels& kernels, const uint8_t* record, float* key) {
+void DecodeRecord(const LaneKernels& kernels, kvcache::KvCacheDtype dtype, const uint8_t* record, float* key) {
+  if (dtype == kvcache::KvCacheDtype::kBfloat16) {
+    static_assert(kvcache::LatentRopeOffset(kvcache::KvCacheDtype::kBfloat16) == kLatentDim * sizeof(Bf16));
+    kernels.decode_bf16(record, key, kKeyDim);
+    return;
+  }
   float scales[kLatentDim / kvcache::kLatentTile];
   std::memcpy(scales, record + kvcache::kLatentScaleOffset, sizeof(scales));
   kernels.decode_e4m3(record, key, kLatentDim);
   for (int d = 0; d < kLatentDim; d += kLanes) {
     StoreLanes(key + d, RoundLanesToBf16(LoadLanes(key + d) * BroadcastLanes(scales[d / kvcache::kLatentTile])));
   }
-  kernels.decode_bf16(record + kvcache::kLatentRopeOffset, key + kLatentDim, kvcache::kRopeDim);
+  kernels.decode_bf16(record + kvcache::LatentRopeOffset(dtype), key + kLatentDim, kvcache::kRopeDim);
 }
 
 // Turns a head's scores of one block into p, and rescales the head's state. scores: [kBlock], count of them valid.
@@ -92,9 +97,11 @@ void SoftmaxBlock(float softmax_scale, int count, float* scores, float* maximum,
 void AttendBlock(const SparseMlaArgs& args, int64_t row, const int32_t* positions, int count, const RowState& state) {
   const LaneKernels& kernels = BestLaneKernels();
   const int num_heads = static_cast<int>(args.q_latent.shape[1]);
+  const int record_bytes = kvcache::LatentRecordBytes(args.kv_cache_dtype);
   for (int j = 0; j < count; ++j) {
     const auto [page, slot] = SlotOf(args.rows, row, positions[j]);
-    DecodeRecord(kernels, args.latent_pages.Row(page) + slot * kvcache::kLatentRecordBytes, state.keys + j * kKeyDim);
+    DecodeRecord(kernels, args.kv_cache_dtype, args.latent_pages.Row(page) + slot * record_bytes,
+                 state.keys + j * kKeyDim);
   }
   kernels.dot({state.queries, kKeyDim, num_heads}, {state.keys, kKeyDim, count}, kKeyDim, state.weights, kBlock);
   for (int head = 0; head < num_heads; ++head) {
@@ -159,7 +166,7 @@ absl::Status SparseMla(const SparseMlaArgs& args) {
   border.Shape("q_latent", args.q_latent, {num_rows, num_heads, kLatentDim})
       .Shape("q_rope", args.q_rope, {num_rows, num_heads, kvcache::kRopeDim})
       .Shape("indices", args.indices, {num_rows, k})
-      .Shape("latent_pages", args.latent_pages, {num_pages, kvcache::kLatentPageBytes})
+      .Shape("latent_pages", args.latent_pages, {num_pages, kvcache::LatentPageBytes(args.kv_cache_dtype)})
       .Shape("out", args.out, {num_rows, num_heads, kLatentDim})
       .Require(static_cast<int64_t>(args.workspace.size()) >= SparseMlaWorkspaceBytes(num_heads), "workspace bytes",
                static_cast<int64_t>(args.workspace.size()), "at least SparseMlaWorkspaceBytes")

@@ -13,7 +13,7 @@ constexpr int64_t kHeads = 5;
 constexpr int64_t kPages = 24;
 constexpr float kScale = 0.1352337789f;
 
-class SparseMlaTest : public testing::Test {
+class SparseMlaTest : public testing::TestWithParam<kvcache::KvCacheDtype> {
  protected:
   static constexpr int32_t kLengths[] = {400, 150};
 
@@ -34,6 +34,7 @@ class SparseMlaTest : public testing::Test {
       ASSERT_TRUE(WriteLatent({.latent = latents_[s],
                                .rope_key = ropes_[s],
                                .rows = {.page_tables = tables_, .sequence = sequence, .context_length = context},
+                               .kv_cache_dtype = GetParam(),
                                .latent_pages = pages_})
                       .ok());
     }
@@ -72,6 +73,7 @@ class SparseMlaTest : public testing::Test {
                       .rows = {.page_tables = tables_,
                                .sequence = batch.sequence.view().Slice(begin, count),
                                .context_length = batch.context.view().Slice(begin, count)},
+                      .kv_cache_dtype = GetParam(),
                       .latent_pages = pages_,
                       .out = out,
                       .workspace = absl::MakeSpan(workspace, static_cast<size_t>(SparseMlaWorkspaceBytes(kHeads)))});
@@ -82,10 +84,14 @@ class SparseMlaTest : public testing::Test {
     return out;
   }
 
-  // The cached record of a position as attention must see it: quantised latent, then the rotary key.
+  // The cached record of a position as attention must see it: latent, quantised where the format is FP8, then the
+  // rotary key.
   std::vector<double> Record(int32_t s, int64_t position) {
     std::vector<double> record;
-    for (int64_t tile = 0; tile < 4; ++tile) {
+    for (int64_t d = 0; d < 512 && GetParam() == kvcache::KvCacheDtype::kBfloat16; ++d) {
+      record.push_back(ToFloat(latents_[s].at(position, d)));
+    }
+    for (int64_t tile = 0; tile < 4 && GetParam() == kvcache::KvCacheDtype::kFp8E4m3; ++tile) {
       Tensor<Bf16, 2> x({1, 128});
       for (int64_t d = 0; d < 128; ++d) x[d] = latents_[s].at(position, tile * 128 + d);
       Tensor<E4m3, 2> q({1, 128});
@@ -137,17 +143,17 @@ class SparseMlaTest : public testing::Test {
   Tensor<Bf16, 2> latents_[2] = {source_.NormalBf16<2>({kLengths[0], 512}), source_.NormalBf16<2>({kLengths[1], 512})};
   Tensor<Bf16, 2> ropes_[2] = {source_.NormalBf16<2>({kLengths[0], 64}), source_.NormalBf16<2>({kLengths[1], 64})};
   Tensor<int32_t, 2> tables_{{0, 0}};
-  Tensor<uint8_t, 2> pages_{{kPages, kvcache::kLatentPageBytes}};
+  Tensor<uint8_t, 2> pages_{{kPages, kvcache::LatentPageBytes(GetParam())}};
 };
 
-TEST_F(SparseMlaTest, IsCloseToADoubleSoftmaxOverTheList) {
+TEST_P(SparseMlaTest, IsCloseToADoubleSoftmaxOverTheList) {
   Batch batch(source_, {0, 1, 0, 1, 0}, {400, 150, 1, 70, 399}, 192);
   for (auto [row, count] : {std::pair{0, 192}, {1, 64}, {2, 1}, {3, 65}, {4, 130}}) batch.Choose(source_, row, count);
   Tensor<Bf16, 3> out = Run(batch);
   ExpectCloseToDouble(batch, out);
 }
 
-TEST_F(SparseMlaTest, SumsInTheDocumentedOrder) {
+TEST_P(SparseMlaTest, SumsInTheDocumentedOrder) {
   Batch batch(source_, {0, 1}, {400, 150}, 150);
   batch.Choose(source_, 0, 150);  // two full blocks of 64 and one of 22
   batch.Choose(source_, 1, 64);
@@ -189,7 +195,7 @@ TEST_F(SparseMlaTest, SumsInTheDocumentedOrder) {
   }
 }
 
-TEST_F(SparseMlaTest, SurvivesScoresThatRiseFromBlockToBlock) {
+TEST_P(SparseMlaTest, SurvivesScoresThatRiseFromBlockToBlock) {
   Batch batch(source_, {0, 0}, {400, 400}, 400, 6.0f);  // scores of some hundreds: exp underflows for most entries
   batch.Choose(source_, 0, 400);
   batch.Choose(source_, 1, 300);
@@ -197,7 +203,7 @@ TEST_F(SparseMlaTest, SurvivesScoresThatRiseFromBlockToBlock) {
   ExpectCloseToDouble(batch, out);
 }
 
-TEST_F(SparseMlaTest, DenseIsTheListOfAllPositionsBitForBit) {
+TEST_P(SparseMlaTest, DenseIsTheListOfAllPositionsBitForBit) {
   // TopK over scores, told to take everything there is, against TopK that never looks at scores.
   const int64_t k = 150;
   Batch dense(source_, {1, 1}, {150, 97}, k);
@@ -215,7 +221,7 @@ TEST_F(SparseMlaTest, DenseIsTheListOfAllPositionsBitForBit) {
   ExpectCloseToDouble(dense, *std::make_unique<Tensor<Bf16, 3>>(Run(dense)));
 }
 
-TEST_F(SparseMlaTest, ARowsBitsDoNotDependOnBatchPagesOrPadding) {
+TEST_P(SparseMlaTest, ARowsBitsDoNotDependOnBatchPagesOrPadding) {
   Batch batch(source_, {0, 1, 0, 1}, {400, 150, 90, 128}, 130);
   for (auto [row, count] : {std::pair{0, 130}, {1, 64}, {2, 90}, {3, 3}}) batch.Choose(source_, row, count);
   Tensor<Bf16, 3> together = Run(batch);
@@ -236,7 +242,7 @@ TEST_F(SparseMlaTest, ARowsBitsDoNotDependOnBatchPagesOrPadding) {
   EXPECT_TRUE(Run(padded) == together);
 }
 
-TEST_F(SparseMlaTest, AnEmptyListGivesZeros) {
+TEST_P(SparseMlaTest, AnEmptyListGivesZeros) {
   Batch batch(source_, {0, 0}, {10, 10}, 8);
   batch.Choose(source_, 1, 8);
   Tensor<Bf16, 3> out = Run(batch);
@@ -244,7 +250,7 @@ TEST_F(SparseMlaTest, AnEmptyListGivesZeros) {
   ExpectCloseToDouble(batch, out);
 }
 
-TEST_F(SparseMlaTest, RefusesListsThatBreakTheirPromise) {
+TEST_P(SparseMlaTest, RefusesListsThatBreakTheirPromise) {
   Tensor<Bf16, 3> out({1, kHeads, 512});
   const auto message = [&](std::vector<int32_t> list) {
     Batch batch(source_, {1}, {9}, 4);
@@ -259,7 +265,7 @@ TEST_F(SparseMlaTest, RefusesListsThatBreakTheirPromise) {
   EXPECT_EQ(message({0, -1, 2, -1}), "SparseMla: position in indices behind -1 is 2, must be -1");
 }
 
-TEST_F(SparseMlaTest, RefusesTooSmallAWorkspace) {
+TEST_P(SparseMlaTest, RefusesTooSmallAWorkspace) {
   Batch batch(source_, {1}, {9}, 4);
   Tensor<Bf16, 3> out({1, kHeads, 512});
   const absl::Status status =
@@ -268,11 +274,16 @@ TEST_F(SparseMlaTest, RefusesTooSmallAWorkspace) {
                  .softmax_scale = kScale,
                  .indices = batch.indices,
                  .rows = {.page_tables = tables_, .sequence = batch.sequence, .context_length = batch.context},
+                 .kv_cache_dtype = GetParam(),
                  .latent_pages = pages_,
                  .out = out,
                  .workspace = {}});
   EXPECT_EQ(status.message(), "SparseMla: workspace bytes is 0, must be at least SparseMlaWorkspaceBytes");
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, SparseMlaTest,
+                         testing::Values(kvcache::KvCacheDtype::kFp8E4m3, kvcache::KvCacheDtype::kBfloat16),
+                         [](const auto& info) { return std::string(kvcache::KvCacheDtypeName(info.param)); });
 
 }  // namespace
 }  // namespace tandem::kernels

@@ -40,7 +40,9 @@ std::vector<int32_t> GoldenTokens(int n, int vocab_size) {
 
 TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options) {
   const ModelConfig& config = checkpoint->config();
-  layout_ = {.num_layers = config.num_hidden_layers + (options.with_mtp ? 1 : 0), .num_pages = options.num_pages};
+  layout_ = {.num_layers = config.num_hidden_layers + (options.with_mtp ? 1 : 0),
+             .num_pages = options.num_pages,
+             .kv_cache_dtype = options.kv_cache_dtype};
   pool_.assign(layout_.pool_bytes(), 0xA5);
   free_pages_.resize(options.num_pages);
   std::iota(free_pages_.begin(), free_pages_.end(), 0);
@@ -108,6 +110,7 @@ TestModel::Result TestModel::RunMtp(const TestSequence& sequence, absl::Span<con
 }
 
 std::vector<uint8_t> TestModel::Records(const TestSequence& sequence, int layer, int64_t num_tokens) const {
+  const int64_t latent_bytes = kvcache::LatentRecordBytes(layout_.kv_cache_dtype);
   std::vector<uint8_t> records;
   auto append = [&](int64_t offset, int64_t num_bytes) {
     records.insert(records.end(), pool_.begin() + offset, pool_.begin() + offset + num_bytes);
@@ -115,7 +118,7 @@ std::vector<uint8_t> TestModel::Records(const TestSequence& sequence, int layer,
   for (int64_t position = 0; position < num_tokens; ++position) {
     const int32_t page = sequence.pages[position / kvcache::kPageTokens];
     const int64_t slot = position % kvcache::kPageTokens;
-    append(layout_.LatentOffset(layer, page) + slot * kvcache::kLatentRecordBytes, kvcache::kLatentRecordBytes);
+    append(layout_.LatentOffset(layer, page) + slot * latent_bytes, latent_bytes);
     append(layout_.IndexOffset(layer, page) + slot * kvcache::kIndexDim, kvcache::kIndexDim);
     append(layout_.IndexOffset(layer, page) + kvcache::kIndexScaleOffset + slot * 4, 4);
   }

@@ -31,6 +31,7 @@ class TestModel final {
     int num_rows_max = 256;
     int64_t num_positions_max = 1024;
     int64_t num_pages = 24;
+    kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
     bool with_mtp = true;
     uint32_t page_order_seed = 1;
     TensorTap tap;

@@ -223,7 +223,9 @@ class Options:
     router: dict = dataclasses.field(default_factory=dict)
     prefill: dict = dataclasses.field(default_factory=dict)
     decode: dict = dataclasses.field(default_factory=dict)
+    kv_cache_dtype: str = "fp8_e4m3"
     prefill_checkpoint: Path | None = None  # where it is to be another than decode's
+    prefill_kv_cache_dtype: str | None = None  # the same
     start_order: tuple = ("prefill", "decode", "router")
     is_to_be_ready: bool = True
 
@@ -298,6 +300,9 @@ class Cluster:
         self.processes.append(process)
         return process
 
+    def _shared_by_workers(self):
+        return self._shared | {"kv_cache_dtype": self.options.kv_cache_dtype}
+
     def _start_role(self, role):
         if role == "router":
             self.start_router()
@@ -321,9 +326,11 @@ class Cluster:
             "chunked_prefill_size": self.options.chunked_prefill_size,
             "lanes": list(self.options.lanes),
         } | self.options.prefill
-        shared = dict(self._shared)
+        shared = self._shared_by_workers()
         if self.options.prefill_checkpoint is not None:
             shared["model_path"] = str(self.options.prefill_checkpoint)
+        if self.options.prefill_kv_cache_dtype is not None:
+            shared["kv_cache_dtype"] = self.options.prefill_kv_cache_dtype
         config = {"cluster": shared, "process": process}
         self.prefills[number] = self._start("prefill_worker", number, config, process["admin_port"])
 
@@ -354,7 +361,7 @@ class Cluster:
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
         } | self.options.decode
-        config = {"cluster": self._shared, "process": process}
+        config = {"cluster": self._shared_by_workers(), "process": process}
         self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
 
     def start_router(self):

@@ -100,6 +100,14 @@ def test_workers_of_different_checkpoints_refuse_each_other_and_say_why(fresh_cl
         assert caught.value.status_code == 503
 
 
+def test_workers_of_different_cache_formats_refuse_each_other_and_say_why(fresh_cluster):
+    with fresh_cluster(prefill_kv_cache_dtype="bfloat16", is_to_be_ready=False) as cluster:
+        statusz = cluster.url + "/statusz"
+        wait_until(lambda: "not usable" in get(statusz)[1], lambda: f"a refusal: {get(statusz)[1]}")
+        assert 'kv_cache_dtype: decode has "fp8_e4m3", prefill has "bfloat16"' in get(statusz)[1]
+        assert cluster.router.readiness()[0] == 503
+
+
 def test_a_router_without_workers_is_not_ready_and_answers_503(fresh_cluster):
     with fresh_cluster(start_order=("router",), is_to_be_ready=False) as cluster:
         assert cluster.router.readiness()[0] == 503

@@ -87,8 +87,9 @@ absl::Status HashModel::Validate(const model::RowBatch& batch, absl::Span<float>
 }
 
 void HashModel::WriteRecords(int layer, int32_t page, int slot, uint64_t state) const {
-  std::byte* latent = pool_.Page(RecordKind::kLatent, layer, page).data() + slot * kvcache::kLatentRecordBytes;
-  Expand(latent, kvcache::kLatentRecordBytes, Mix(state ^ 1));
+  const int latent_bytes = kvcache::LatentRecordBytes(pool_.layout().kv_cache_dtype);
+  std::byte* latent = pool_.Page(RecordKind::kLatent, layer, page).data() + slot * latent_bytes;
+  Expand(latent, latent_bytes, Mix(state ^ 1));
   std::byte* index = pool_.Page(RecordKind::kIndex, layer, page).data();
   Expand(index + slot * kvcache::kIndexDim, kvcache::kIndexDim, Mix(state ^ 2));
   Expand(index + kvcache::kIndexScaleOffset + slot * sizeof(float), sizeof(float), Mix(state ^ 3));
@@ -96,10 +97,11 @@ void HashModel::WriteRecords(int layer, int32_t page, int slot, uint64_t state) 
 
 uint64_t HashModel::FoldRecords(int layer, absl::Span<const int32_t> page_table, int64_t position,
                                 uint64_t state) const {
+  const int latent_bytes = kvcache::LatentRecordBytes(pool_.layout().kv_cache_dtype);
   for (int64_t begin = 0; begin <= position; begin += kvcache::kPageTokens) {
     const int64_t num_slots = std::min<int64_t>(kvcache::kPageTokens, position + 1 - begin);
     const int32_t page = page_table[begin / kvcache::kPageTokens];
-    state = Fold(pool_.Page(RecordKind::kLatent, layer, page).data(), num_slots * kvcache::kLatentRecordBytes, state);
+    state = Fold(pool_.Page(RecordKind::kLatent, layer, page).data(), num_slots * latent_bytes, state);
     const std::byte* index = pool_.Page(RecordKind::kIndex, layer, page).data();
     state = Fold(index, num_slots * kvcache::kIndexDim, state);
     state = Fold(index + kvcache::kIndexScaleOffset, num_slots * sizeof(float), state);

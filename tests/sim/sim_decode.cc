@@ -238,7 +238,7 @@ void SimDecode::Copy(const RunningFetch& running, double from, double to) {
       for (int layer = 0; layer < layout_.num_layers; ++layer) {
         for (const auto kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
           const auto page_begin = static_cast<uint64_t>(layout_.PageOffset(kind, layer, page));
-          const uint64_t page_end = page_begin + kvcache::PageBytes(kind);
+          const uint64_t page_end = page_begin + layout_.PageBytes(kind);
           if (run.target_offset < page_end && page_begin < run.target_offset + run.num_bytes) {
             violations_.Add(absl::StrCat("epoch ", running.fetch.epoch, " stores into page ", page, " of ", instance_,
                                          ", which nobody holds"));

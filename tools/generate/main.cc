@@ -2,7 +2,7 @@
 //
 //   generate --model_path=DIR --prompt_ids=1,2,3 [--generated_ids=4,5] [--max_new_tokens=16] [--temperature=0]
 //            [--top_p=1] [--top_k=0] [--seed=0] [--stop_token_ids=1] [--chunked_prefill_size=512]
-//            [--kv_cache_tokens=4096] [--through=engines|model]
+//            [--kv_cache_tokens=4096] [--kv_cache_dtype=fp8_e4m3] [--through=engines|model]
 //
 // The oracle of end-to-end tests: a cluster must give these tokens. --prompt_ids=@FILE reads the ids from a file.
 // --through=engines runs both workers' engines with a transfer between them, --through=model nothing but the executor
@@ -99,6 +99,8 @@ absl::StatusOr<Arguments> ParseArguments(int argc, char** argv) {
       if (take_number()) stopping.set_max_new_tokens(static_cast<uint32_t>(number));
     } else if (name == "--chunked_prefill_size") {
       if (take_number()) arguments.chunked_prefill_size = static_cast<int>(number);
+    } else if (name == "--kv_cache_dtype") {
+      arguments.cluster.kv_cache_dtype = std::string(value);
     } else if (name == "--through") {
       is_understood = value == "engines" || value == "model";
       arguments.through_engines = value == "engines";
@@ -155,8 +157,7 @@ absl::StatusOr<std::vector<uint32_t>> RunModel(const worker_shell::ServedModel& 
 
 absl::StatusOr<std::vector<uint32_t>> Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(arguments.cluster));
-  const kvcache::KvLayout layout{.num_layers = model.num_layers(),
-                                 .num_pages = arguments.kv_cache_tokens / kvcache::kPageTokens};
+  const kvcache::KvLayout layout = model.LayoutFor(arguments.kv_cache_tokens);
   if (!arguments.through_engines) return RunModel(model, layout, arguments);
   const int num_rows_max = std::max(arguments.chunked_prefill_size, kDecodeRowsMax);
   ASSIGN_OR_RETURN(const Side prefill, BuildSide(model, layout, num_rows_max));

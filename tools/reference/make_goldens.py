@@ -42,7 +42,7 @@ def main():
     kinds.add_parser("ops")
     model = kinds.add_parser("model")
     model.add_argument("--checkpoint", type=Path, required=True)
-    model.add_argument("--name", required=True, help="v32-micro or v32-tiny")
+    model.add_argument("--name", required=True, help="one of model_goldens.GOLDENS")
     arguments = parser.parse_args()
     if arguments.kind == "ops":
         make_ops(arguments.out / "ops")

@@ -1,4 +1,4 @@
-"""Golden logits, choices and stages of a whole checkpoint: tests/golden/model/<name>.safetensors.
+"""Golden logits, choices and stages of checkpoints: tests/golden/model/<name>.safetensors.
 
 Two kinds of runs. The whole model, whose FP8 and top-k steps amplify FP32's rounding until rows differ visibly
 (README.md, Chaos): its bounds are coarse. And each layer alone, fed with the embeddings: bounds are tight, and a
@@ -6,15 +6,44 @@ mistake anywhere in the layer shows.
 """
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 
 from tools.reference import checkpoint, make_goldens, model, safetensors_io
 from tools.reference.safetensors_io import bf16, e4m3, f32, i32
 
-CONTEXTS = {"v32-micro": (1, 16, 17, 40, 200), "v32-tiny": (1, 64, 65, 200, 1000)}
-CONTEXTS["v32-tiny-calm"] = CONTEXTS["v32-tiny"]
-STAGE_CONTEXT = {"v32-micro": 40, "v32-tiny": 65}  # the others have no stages and no runs of single layers
+
+@dataclass(frozen=True)
+class Golden:
+    """What one file holds of one checkpoint of tools/make_checkpoint."""
+
+    checkpoint: str
+    contexts: tuple
+    has_whole: bool = True  # all layers, and the MTP layer on top
+    has_layers: bool = True  # each layer alone
+    stage_context: int = 0  # the context whose layers are stored stage by stage; 0: none
+    has_bounds: bool = True  # what noise does to each run; costs three more passes each
+    switches: model.Switches = model.Switches()
+
+
+BF16_LATENT = model.Switches(fp8_latent=False)  # the records of kv_cache_dtype bfloat16
+
+GOLDENS = {
+    "v32-micro": Golden("v32-micro", (1, 16, 17, 40, 200), stage_context=40),
+    "v32-tiny": Golden("v32-tiny", (1, 64, 65, 200, 1000), stage_context=65),
+    "v32-tiny-calm": Golden("v32-tiny-calm", (1, 64, 65, 200, 1000), has_layers=False),
+    "v32-tiny-bf16": Golden("v32-tiny", (65, 200), has_whole=False, has_bounds=False, switches=BF16_LATENT),
+    "v32-tiny-calm-bf16": Golden(
+        "v32-tiny-calm", (65, 1000), has_layers=False, has_bounds=False, switches=BF16_LATENT
+    ),
+    # Beyond original_max_position_embeddings and beyond 64 pages.
+    "v32-tiny-4097": Golden("v32-tiny", (4097,), has_whole=False, has_bounds=False),
+    "v32-tiny-calm-4097": Golden("v32-tiny-calm", (4097,), has_layers=False, has_bounds=False),
+    "v32-tiny-calm-bf16-4097": Golden(
+        "v32-tiny-calm", (4097,), has_layers=False, has_bounds=False, switches=BF16_LATENT
+    ),
+}
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16
 NOISY_RUNS = 3
@@ -39,7 +68,7 @@ def token_ids(n, vocab_size):
 
 def positions_of(n):
     """At most 16 rows: both ends, both sides of page borders and of index_topk, and some between."""
-    wanted = [0, 1, 15, 16, 17, 62, 63, 64, 65, 127, 128, 191, 500, 959, n - 2, n - 1]
+    wanted = [0, 1, 15, 16, 17, 62, 63, 64, 65, 127, 128, 191, 500, 959, 2047, 2048, 3000, 4095, n - 2, n - 1]
     return sorted({p for p in wanted if 0 <= p < n})[-MAX_POSITIONS:]
 
 
@@ -53,7 +82,7 @@ def _top_two_margin(logits):
     return top[:, 1] - top[:, 0]
 
 
-def _bounds(run, out, positions):
+def _bounds(golden, loaded, run, out, positions):
     """What FP32-sized noise does to a run, with some room: bounds for an implementation that sums in another order.
 
     median_row_d bounds the median over `positions` of a row's d; argmax_other the share of all rows whose argmax is
@@ -61,7 +90,7 @@ def _bounds(run, out, positions):
     """
     median, share = 0.0, 0.0
     for seed in range(NOISY_RUNS):
-        noisy = run(np.random.default_rng(seed)).logits
+        noisy = run(model.Model(loaded, golden.switches, noise=np.random.default_rng(seed))).logits
         median = max(median, float(np.median(row_distances(noisy[positions], out.logits[positions]))))
         share = max(share, float(np.mean(noisy.argmax(1) != out.logits.argmax(1))))
     return {
@@ -80,19 +109,13 @@ def _outputs(out, positions):
     }
 
 
-def make_context(loaded, n, with_layers, with_stages):
-    """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
-    c = loaded.config
-    reference = model.Model(loaded)
-    tokens, positions = token_ids(n, c.vocab_size), positions_of(n)
-    tensors = {"tokens": i32(tokens), "positions": i32(positions)}
-    bounds = {}
-
+def _whole(golden, loaded, tokens, positions, with_stages):
+    """-> ({tensor name: Tensor}, {run: bounds}) of the runs `whole` and `mtp`."""
+    reference = model.Model(loaded, golden.switches)
     out = reference.forward(tokens)
     next_tokens = np.append(tokens[1:], out.logits[-1].argmax())
     mtp_logits = reference.forward_mtp(out.final_hidden, next_tokens, out)
-    tensors |= {f"whole.{name}": t for name, t in _outputs(out, positions).items()}
-    bounds["whole"] = _bounds(lambda noise: model.Model(loaded, noise=noise).forward(tokens), out, positions)
+    tensors = {f"whole.{name}": t for name, t in _outputs(out, positions).items()}
     tensors |= {
         "mtp.tokens": i32(next_tokens),
         "mtp.logits": f32(mtp_logits[positions][:, :LOGIT_COLUMNS]),
@@ -100,29 +123,50 @@ def make_context(loaded, n, with_layers, with_stages):
     }
     if with_stages:
         tensors["whole.final_hidden"] = bf16(out.final_hidden)
+    if not golden.has_bounds:
+        return tensors, {}
+    return tensors, {"whole": _bounds(golden, loaded, lambda noisy: noisy.forward(tokens), out, positions)}
 
-    for layer in range(c.num_hidden_layers if with_layers else 0):
-        run = f"alone{layer}"
-        stages = {}
-        out = reference.forward(tokens, stages.__setitem__, [layer])
-        tensors |= {f"{run}.{name}": t for name, t in _outputs(out, positions).items()}
-        bounds[run] = _bounds(
-            lambda noise: model.Model(loaded, noise=noise).forward(tokens, layers=[layer]), out, positions
-        )
-        if with_stages:
-            for name, value in stages.items():
-                prefix, _, stage = name.partition(".")
-                if prefix == f"L{layer}":
-                    tensors[f"{run}.{stage}"] = STAGE_TYPES[stage](value[positions])
+
+def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
+    """-> ({tensor name: Tensor}, {run: bounds}) of the run `alone<layer>`."""
+    run, stages = f"alone{layer}", {}
+    out = model.Model(loaded, golden.switches).forward(tokens, stages.__setitem__, [layer])
+    tensors = {f"{run}.{name}": t for name, t in _outputs(out, positions).items()}
+    if with_stages:
+        for name, value in stages.items():
+            prefix, _, stage = name.partition(".")
+            if prefix == f"L{layer}":
+                tensors[f"{run}.{stage}"] = STAGE_TYPES[stage](value[positions])
+    if not golden.has_bounds:
+        return tensors, {}
+    bounds = _bounds(golden, loaded, lambda noisy: noisy.forward(tokens, layers=[layer]), out, positions)
+    return tensors, {run: bounds}
+
+
+def make_context(golden, loaded, n):
+    """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
+    c = loaded.config
+    tokens, positions = token_ids(n, c.vocab_size), positions_of(n)
+    tensors, bounds = {"tokens": i32(tokens), "positions": i32(positions)}, {}
+    with_stages = n == golden.stage_context
+    runs = []
+    if golden.has_whole:
+        runs.append(_whole(golden, loaded, tokens, positions, with_stages))
+    for layer in range(c.num_hidden_layers if golden.has_layers else 0):
+        runs.append(_layer_alone(golden, loaded, layer, tokens, positions, with_stages))
+    for run_tensors, run_bounds in runs:
+        tensors |= run_tensors
+        bounds |= run_bounds
     return {f"c{n}.{name}": t for name, t in tensors.items()}, {f"c{n}.{run}": b for run, b in bounds.items()}
 
 
 def make(folder, checkpoint_folder, name):
     folder.mkdir(parents=True, exist_ok=True)
-    loaded = checkpoint.Checkpoint(checkpoint_folder)
+    golden, loaded = GOLDENS[name], checkpoint.Checkpoint(checkpoint_folder)
     tensors, bounds = {}, {}
-    for n in CONTEXTS[name]:
-        made = make_context(loaded, n, name in STAGE_CONTEXT, n == STAGE_CONTEXT.get(name))
+    for n in golden.contexts:
+        made = make_context(golden, loaded, n)
         tensors |= made[0]
         bounds |= made[1]
     safetensors_io.write(folder / f"{name}.safetensors", tensors)

@@ -259,6 +259,15 @@ def latent_record(random):
     return Op(cases, {"record": exact(), "c_dequantised": exact()}, {})
 
 
+def latent_record_bf16(random):
+    c, k_rope = _latents(random, 9)
+    c[0], k_rope[0] = 0, 0
+    c[3, ::3] = -0.0
+    record = records.latent_records_bf16(c, k_rope)
+    cases = {"tokens": {"c": bf16(c), "k_rope": bf16(k_rope), "record": u8(record)}}
+    return Op(cases, {"record": exact()}, {})
+
+
 def index_page(random):
     cases = {}
     for case, tokens in (("full", 64), ("partial", 5)):
@@ -321,15 +330,24 @@ def topk(random):
 
 
 def sparse_attention(random):
+    return _sparse_attention(random, records.latent_records, records.read_latent_records)
+
+
+def sparse_attention_bf16(random):
+    return _sparse_attention(random, records.latent_records_bf16, records.read_latent_records_bf16)
+
+
+def _sparse_attention(random, write, read):
     heads, k, page_table = 4, 16, [2, 0]
     c, k_rope = _latents(random, 128)
     c *= 0.2
     k_rope *= 0.5
-    pool = random.integers(0, 120, (3, 64, 656), dtype=np.uint8)  # the page outside the table holds garbage
-    record = records.latent_records(dtypes.round_bf16(c), dtypes.round_bf16(k_rope))
+    record = write(dtypes.round_bf16(c), dtypes.round_bf16(k_rope))
+    # The page outside the table holds garbage.
+    pool = random.integers(0, 120, (3, 64, record.shape[1]), dtype=np.uint8)
     for i, page in enumerate(page_table):
         pool[page] = record[64 * i : 64 * (i + 1)]
-    latent, rotary = records.read_latent_records(record)
+    latent, rotary = read(record)
     key = np.concatenate([latent, rotary], axis=1)[:, None]
     scale = float(np.float32(ops.softmax_scale(192)))
 
@@ -535,11 +553,13 @@ OPS = {
     "bf16_linear": bf16_linear,
     "mla_absorb": mla_absorb,
     "latent_record": latent_record,
+    "latent_record_bf16": latent_record_bf16,
     "index_page": index_page,
     "index_weights": index_weights,
     "index_logits": index_logits,
     "topk": topk,
     "sparse_attention": sparse_attention,
+    "sparse_attention_bf16": sparse_attention_bf16,
     "swiglu": swiglu,
     "moe_router": moe_router,
     "moe_combine": moe_combine,

@@ -191,6 +191,18 @@ def test_latent_records_lie_as_flashmla_reads_them():
     assert np.array_equal(back, dtypes.round_bf16(back)), "an E4M3 value times a power of two is a BF16 value"
 
 
+def test_bf16_latent_records_are_the_latent_and_then_the_rotary_key():
+    c = dtypes.round_bf16(RANDOM.normal(size=(3, 512)))
+    k_rope = dtypes.round_bf16(RANDOM.normal(size=(3, 64)))
+    record = records.latent_records_bf16(c, k_rope)
+    assert record.shape == (3, 1152)
+    assert record[1, 2 * 200 : 2 * 201].view(np.uint16) == dtypes.bf16_to_bits(c[1, 200])
+    assert record[2, 1024 + 2 * 9 : 1024 + 2 * 10].view(np.uint16) == dtypes.bf16_to_bits(k_rope[2, 9])
+    back, rope = records.read_latent_records_bf16(record)
+    np.testing.assert_array_equal(back, c)
+    np.testing.assert_array_equal(rope, k_rope)
+
+
 def test_index_pages_hold_all_keys_before_all_scales():
     k = dtypes.round_bf16(RANDOM.normal(size=(10, 128)))
     page = records.index_page(k)

@@ -29,6 +29,17 @@ def read_latent_records(records):
     return dtypes.dequantise(q, scale), dtypes.bf16_from_bits(np.ascontiguousarray(records[:, 528:]).view("<u2"))
 
 
+def latent_records_bf16(c, k_rope):
+    """c [T,512], k_rope [T,64] (BF16 values) -> uint8 [T,1152]: the records of kv_cache_dtype bfloat16."""
+    return np.ascontiguousarray(dtypes.bf16_to_bits(np.concatenate([c, k_rope], axis=1)).astype("<u2")).view(np.uint8)
+
+
+def read_latent_records_bf16(records):
+    """uint8 [T,1152] -> (c [T,512], k_rope [T,64])."""
+    values = dtypes.bf16_from_bits(np.ascontiguousarray(records).view("<u2"))
+    return values[:, :512], values[:, 512:]
+
+
 def index_page(k):
     """k [T <= 64, 128] (BF16 values) -> uint8 [8448]; bytes of absent tokens are zero."""
     q, scale = dtypes.quantise(k)

@@ -1,0 +1,78 @@
+// For tests of the numbers: runs of the model beside those of tests/golden/model, and how far apart they are.
+//
+// tools/reference/README.md, Chaos, says why a layer alone is held to tight bounds and a whole model to coarse ones.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kvcache/kv_layout.h"
+#include "model/checkpoint.h"
+#include "model/tensor_tap.h"
+#include "model/testing/golden.h"
+#include "model/testing/micro_model.h"
+#include "model/weights.h"
+
+namespace tandem::model {
+
+// What one file of tests/golden/model holds; the fields are those of GOLDENS in tools/reference/model_goldens.py.
+struct GoldenCase {
+  std::string name;
+  std::string checkpoint;
+  std::vector<int> contexts;
+  kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+};
+inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
+
+// embedding -> one layer -> final norm -> head over a whole prompt, built from the layer's own functions.
+class LayerAlone final {
+ public:
+  LayerAlone(std::shared_ptr<const Checkpoint> checkpoint, int layer, kvcache::KvCacheDtype kv_cache_dtype);
+
+  // Logits of every row; stages arrive at `tap`.
+  std::vector<float> Run(absl::Span<const int32_t> tokens, const TensorTap& tap) const;
+
+ private:
+  const int layer_;
+  const kvcache::KvCacheDtype kv_cache_dtype_;
+  std::unique_ptr<const ModelWeights> weights_;
+};
+
+class GoldenModel final {
+ public:
+  explicit GoldenModel(const GoldenCase& golden_case);
+
+  const GoldenCase& golden_case() const { return case_; }
+  const Golden& golden() const { return golden_; }
+  const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
+  int vocab_size() const { return vocab_; }
+
+  struct Comparison {
+    double d = 0;              // over all stored rows
+    double median_row_d = 0;   // of single rows: does not feel the few where noise makes another choice
+    double kl = 0;             // mean over the stored rows
+    int num_other_argmax = 0;  // of all n rows
+  };
+  // Logits [n, vocab] against `run`'s golden rows and argmaxes. Prints a line.
+  Comparison Compare(int n, const std::string& run, const std::vector<float>& logits) const;
+
+  // Every layer alone, every context: bounds that a mistake of 2 % breaks.
+  void ExpectEachLayerAloneMatches() const;
+  // All layers and the MTP layer on top, every context, in chunks of 100 rows: the specification's bounds. For
+  // checkpoints whose layers add little to the residual stream.
+  void ExpectTheWholeOfACalmModelMatches() const;
+  // The same of any checkpoint, without MTP: the bounds that FP32-sized noise gives.
+  void ExpectTheWholeModelMatchesWithinNoise() const;
+
+ private:
+  TestModel BuildModel(int n) const;
+
+  const GoldenCase case_;
+  const Golden golden_;
+  const std::shared_ptr<const Checkpoint> checkpoint_;
+  const int vocab_;
+};
+
+}  // namespace tandem::model
