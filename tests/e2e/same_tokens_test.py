@@ -1,5 +1,6 @@
 """The same request gives the same tokens, whatever the chunks, the lane, the batch, the shards, and page famine."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -60,6 +61,49 @@ def test_a_crowd_on_any_number_of_shards_changes_no_token(fresh_cluster, usual, 
         for name, same in all_at_once(cluster, copies=4).items():
             assert same == [usual[name]] * 4
         cluster.wait_at_rest()
+
+
+def drawn_questions(seed, count=16):
+    """Questions of other lengths (from a page or less to many chunks of 64), greedy and sampled, of other answers."""
+    source = random.Random(seed)
+    questions = []
+    for _ in range(count):
+        sentences = [f"Item {source.randrange(1000)} costs {source.randrange(100)} coins." for _ in range(source.randint(1, 40))]
+        fields = {
+            "messages": [{"role": "user", "content": " ".join(sentences)}],
+            "max_tokens": source.randint(3, 40),
+            "thinking": source.random() < 0.3,
+        }
+        if source.random() < 0.5:
+            fields |= {"temperature": source.choice([0.5, 1.0, 1.5]), "top_p": source.choice([0.8, 1.0]), "seed": source.getrandbits(63)}
+        questions.append(fields)
+    return questions
+
+
+@pytest.mark.parametrize("chunked_prefill_size, num_clients, seed", [(64, 16, 1), (100, 5, 2), (512, 16, 3), (2048, 3, 4)])
+def test_any_mix_of_requests_gives_each_its_own_answer(shared_cluster, fresh_cluster, chunked_prefill_size, num_clients, seed):
+    """One at a time against up to 16 at once, where each client's next request joins whatever runs then."""
+    questions = drawn_questions(seed)
+    with shared_cluster.openai() as client:
+        alone = [plain(client, **fields) for fields in questions]
+    shared_cluster.wait_at_rest()
+    with fresh_cluster(chunked_prefill_size=chunked_prefill_size) as cluster, cluster.openai() as client:
+        with ThreadPoolExecutor(num_clients) as pool:
+            together = list(pool.map(lambda fields: plain(client, **fields), questions))
+        assert together == alone
+        assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
+        cluster.wait_at_rest()
+
+
+def test_a_prompt_beyond_every_chunk_size_gives_the_same_answer(fresh_cluster):
+    """More than 2,048 tokens: the largest chunk cuts it too."""
+    fields = {"messages": [{"role": "user", "content": LONG_QUESTION[0]["content"] * 7}], "max_tokens": 20}
+    found = []
+    for chunked_prefill_size in (2048, 512, 100):
+        with fresh_cluster(chunked_prefill_size=chunked_prefill_size) as cluster, cluster.openai() as client:
+            found.append(plain(client, **fields))
+    assert found[0].usage.prompt_tokens > 2048
+    assert found == [found[0]] * 3
 
 
 def test_waiting_for_pages_changes_no_token(fresh_cluster, usual):
