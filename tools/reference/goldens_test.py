@@ -246,5 +246,5 @@ def test_model_goldens_are_complete_and_agree_with_themselves(name):
 
 def test_all_goldens_together_stay_small():
     files = [f for f in make_goldens.GOLDEN.rglob("*") if f.is_file()]
-    assert sum(f.stat().st_size for f in files) < 6 * 2**20
+    assert sum(f.stat().st_size for f in files) < 8 * 2**20
     assert all(f.stat().st_size < 2**20 for f in (make_goldens.GOLDEN / "ops").iterdir())
