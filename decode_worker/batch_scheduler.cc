@@ -19,15 +19,20 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
   int64_t returning = snapshot.num_pages_returning;
   int end = static_cast<int>(sequences.size());  // sequences from here on are retracted
 
-  // Every runnable sequence has one row; what is left over of the step goes to replays, the oldest first.
-  int runnable_behind = 0;
-  for (const SequenceView& sequence : sequences) runnable_behind += sequence.is_runnable ? 1 : 0;
+  // Every runnable sequence whose reader has room has one row; what is left over of the step goes to replays, the
+  // oldest first.
+  const auto is_stepped = [](const SequenceView& sequence) { return sequence.is_runnable && sequence.has_credit; };
+  int stepped_behind = 0;
+  for (const SequenceView& sequence : sequences) {
+    stepped_behind += is_stepped(sequence) ? 1 : 0;
+    plan.num_without_credit += sequence.is_runnable && !sequence.has_credit ? 1 : 0;
+  }
   int rows_left = limits_.num_rows_max;
   for (int i = 0; i < end; ++i) {
     const SequenceView& sequence = sequences[i];
-    if (!sequence.is_runnable) continue;
-    --runnable_behind;
-    const int num_rows = std::min(sequence.num_rows_pending, rows_left - runnable_behind);
+    if (!is_stepped(sequence)) continue;
+    --stepped_behind;
+    const int num_rows = std::min(sequence.num_rows_pending, rows_left - stepped_behind);
     TANDEM_CHECK(num_rows >= 1, "a runnable sequence has no row to run");
     const int num_new_pages = std::max(0, kvcache::PagesForTokens(sequence.num_tokens + num_rows) - sequence.num_pages);
     while (num_new_pages > free + returning && end > i + 1) {
@@ -35,7 +40,7 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
       plan.retracted.push_back(end);
       // A running sequence's pages are free at once; those of a transfer return when its fetches have drained.
       (sequences[end].is_runnable ? free : returning) += sequences[end].num_pages - sequences[end].num_pages_shared;
-      runnable_behind -= sequences[end].is_runnable ? 1 : 0;
+      stepped_behind -= is_stepped(sequences[end]) ? 1 : 0;
     }
     if (num_new_pages > free) {
       ++plan.num_sitting_out;

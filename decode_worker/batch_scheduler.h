@@ -28,6 +28,7 @@ struct BatchLimits {
 // A sequence that holds pages.
 struct SequenceView {
   bool is_runnable = false;  // false: its prompt is still being transferred; it can be retracted all the same
+  bool has_credit = true;    // false: its reader has no room for the token that a step brings
   int num_rows_pending = 0;  // tokens whose KV is to be written: 1, or what is left to replay
   int64_t num_tokens = 0;    // positions whose KV is written
   int num_pages = 0;         // pages it holds
@@ -52,6 +53,7 @@ struct StepPlan {
   std::vector<PlannedRows> rows;  // oldest first
   std::vector<int> retracted;     // sequence indices, youngest first
   int num_sitting_out = 0;        // runnable sequences without a page to grow into
+  int num_without_credit = 0;     // runnable sequences that wait for their reader; they take no row
 };
 
 struct AdmissionSnapshot {

@@ -77,6 +77,16 @@ TEST(BatchSchedulerTest, ReplaysTakeTheRowsThatOthersLeave) {
   EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 14, 0}, PlannedRows{2, 1, 0}));
 }
 
+TEST(BatchSchedulerTest, WhoeverHasNoCreditTakesNoRowAndNoPage) {
+  std::vector<SequenceView> sequences = {Running(64), Running(64), Running(20)};
+  sequences[0].has_credit = false;
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 1});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{1, 1, 1}, PlannedRows{2, 1, 0}));
+  EXPECT_THAT(plan.retracted, IsEmpty()) << "it may keep its pages while nobody needs them";
+  EXPECT_EQ(plan.num_without_credit, 1);
+  EXPECT_EQ(plan.num_sitting_out, 0);
+}
+
 TEST(BatchSchedulerTest, AdmissionKeepsOrderAndAPageForEveryHolder) {
   const std::vector<Reservation> wanted = {{1, 3}, {1, 1}};
   EXPECT_EQ(Scheduler().PlanAdmission({.wanted = wanted, .num_holders = 0, .num_pages_free = 3}), 1);

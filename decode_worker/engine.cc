@@ -25,6 +25,8 @@ const char* NameOf(Phase phase) {
       return "running";
     case Phase::kReleasing:
       return "releasing";
+    case Phase::kParked:
+      return "parked";
   }
   return "";
 }
@@ -54,6 +56,11 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
 absl::Status Engine::Validate(const GenerateRequest& request) const {
   const proto::GenerateHead& head = request.head;
   if (is_draining_) return absl::UnavailableError("decode worker is draining");
+  const auto token_bytes = static_cast<uint64_t>(proto::CreditBytesOfToken(head.sampling()));
+  if (head.credit_bytes() != 0 && head.credit_bytes() < token_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("credit_bytes ", head.credit_bytes(), " is less than one token's ", token_bytes));
+  }
   if (request.prompt_tokens.empty()) return absl::InvalidArgumentError("prompt has no tokens");
   const auto known = static_cast<int64_t>(request.prompt_tokens.size()) + head.generated_tokens_size();
   if (known >= options_.context_length_max) {
@@ -137,6 +144,7 @@ void Engine::Generate(GenerateRequest generate) {
     request.sequences.resize(std::max<uint32_t>(head.num_choices(), 1));
     for (size_t choice = 0; choice < request.sequences.size(); ++choice) {
       request.sequences[choice].choice = static_cast<int>(choice);
+      request.sequences[choice].credit_tokens = request.CreditTokens(head.credit_bytes());
     }
     request.sequences[0].generated.assign(head.generated_tokens().begin(), head.generated_tokens().end());
     waiting_.emplace(request.arrival, &request);
@@ -355,6 +363,9 @@ void Engine::End(Request& request, Outcome outcome) {
     case Phase::kWaiting:
       waiting_.erase(request.arrival);
       break;
+    case Phase::kParked:
+      parked_.erase(request.arrival);
+      break;
     case Phase::kTransferring:
       request.phase = Phase::kReleasing;
       transfer_.Abort(request.epoch, request.outcome->error.ok() ? absl::CancelledError("decode needs no more of it")
@@ -396,8 +407,9 @@ void Engine::GiveBackPages(Request& request) {
   for (Sequence& sequence : request.sequences) ReleasePages(request, sequence);
   holders_.erase(request.arrival);
   if (!request.outcome.has_value()) {
-    request.phase = Phase::kWaiting;
-    waiting_.emplace(request.arrival, &request);
+    const bool may_go_on = request.MayGoOn();
+    request.phase = may_go_on ? Phase::kWaiting : Phase::kParked;
+    (may_go_on ? waiting_ : parked_).emplace(request.arrival, &request);
     return;
   }
   EndIfNothingIsHeld(request);
@@ -435,6 +447,7 @@ void Engine::Step() {
   for (const uint64_t router : routers_.TakeLapsed(clock_.Now())) Forget(router, "its stream was lost");
   ExpireDeadlines();
   ReportQuarantines();
+  RetractWithoutCredit(options_.credit_patience);
   Admit();
   PumpTransfer();
   StepRunning();
@@ -449,7 +462,11 @@ absl::Duration Engine::NextWake() const {
     if (!status.is_usable() && transfer_.IsUp(peer)) next = std::min(next, clock_.Now() + absl::Seconds(1));
   }
   for (const auto& [key, request] : requests_) {
-    if (!request->outcome.has_value()) next = std::min(next, request->deadline);
+    if (request->outcome.has_value()) continue;
+    next = std::min(next, request->deadline);
+    for (const Sequence& sequence : request->sequences) {
+      next = std::min(next, sequence.without_credit_since + options_.credit_patience);
+    }
   }
   return next;
 }

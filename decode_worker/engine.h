@@ -9,6 +9,8 @@
 // all others -> finish reason -> pages back -> Ended, exactly once, after the peer has confirmed that it holds nothing.
 // A request that is retracted, or whose transfer is tried again, keeps its tokens: prefill is told that there are some,
 // and their KV is computed here again with forced ids (compared with this worker's own draw).
+// A sequence is stepped only while its reader's credit covers the token that may come; one that sits out for longer
+// than credit_patience, or whose pages others need, is retracted, and waits in line again once there is room.
 // A router whose stream is lost finds its requests as they went on meanwhile: what it has not received is said again
 // from the position that it names (Reattach); what it does not name is cancelled.
 //
@@ -55,7 +57,8 @@ struct EngineOptions {
   int num_waiting_max = 0;         // requests in line; one more is refused
   int64_t context_length_max = 0;  // prompt and generated tokens of one sequence; at most what the pool holds
   absl::Duration router_grace = absl::Seconds(2);
-  kvtransfer::TargetOptions transfer;  // with this worker's incarnation and its pool's layout
+  absl::Duration credit_patience = absl::Seconds(2);  // a sequence whose reader has no room for longer is retracted
+  kvtransfer::TargetOptions transfer;                 // with this worker's incarnation and its pool's layout
 };
 
 // What has happened since the start; never goes back.
@@ -69,9 +72,10 @@ struct EngineCounters {
   int64_t tokens_generated = 0;
   int64_t tokens_replayed = 0;
   int64_t replay_mismatches = 0;
-  int64_t retractions = 0;
-  int64_t stale_retries = 0;      // ABORTED, tried once more
-  int64_t data_loss_retries = 0;  // sums disagreed twice, prefilled once more
+  int64_t retractions = 0;         // in page famine
+  int64_t credit_retractions = 0;  // of sequences whose reader had no room
+  int64_t stale_retries = 0;       // ABORTED, tried once more
+  int64_t data_loss_retries = 0;   // sums disagreed twice, prefilled once more
   int64_t lanes_quarantined = 0;
   int64_t reattached_routers = 0;
   int64_t tokens_said_again = 0;   // to routers whose stream was lost
@@ -113,6 +117,8 @@ class Engine final {
   const EngineCounters& counters() const { return counters_; }
   const kvtransfer::TransferTarget& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
+  int num_parked() const { return static_cast<int>(parked_.size()); }
+  int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.
   size_t num_unconfirmed_ends() const { return ended_.size(); }
   // A line for each request: /statusz.
@@ -133,6 +139,7 @@ class Engine final {
   void Cancel(const proto::Cancel& cancel);
   // The router is dead: cancels all of its requests and forgets what was kept for it.
   void Forget(uint64_t router_incarnation, absl::string_view why);
+  void TakeCredit(Request& request, uint32_t choice, uint64_t granted_bytes);
   void Reattach(uint64_t stream_id, const proto::Reattach& part);
   void SayAgain(const std::vector<proto::Reattach::Position>& positions);
   void ExpireDeadlines();
@@ -160,6 +167,8 @@ class Engine final {
   absl::Status TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
                          proto::TokenBatch& batch);
   void Retract(const Member& victim);
+  // Those whose reader has had no room for so long.
+  void RetractWithoutCredit(absl::Duration patience);
   void AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token, proto::TokenBatch& batch);
 
   // Stops whatever the request does; it ends with `outcome` once nothing is held.
@@ -196,12 +205,14 @@ class Engine final {
   absl::btree_map<RequestKey, std::unique_ptr<Request>> requests_;  // in an order that a replay repeats
   ByAge waiting_;
   ByAge holders_;  // of pages
+  ByAge parked_;   // until their reader has room
   absl::flat_hash_map<uint64_t, Request*> by_epoch_;
   EndedLog ended_;
   std::map<std::string, proto::PeerStatus, std::less<>> peers_;  // by bootstrap address, as last reported
   std::set<std::string> announced_peers_;
   const int vocab_size_;
   uint64_t next_arrival_ = 1;
+  int num_without_credit_ = 0;
   bool has_work_ = false;  // the next Step() may do something though no input comes
   bool is_draining_ = false;
   EngineCounters counters_;

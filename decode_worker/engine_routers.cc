@@ -37,6 +37,12 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
     case proto::RouterMessage::kCancel:
       Cancel(message.cancel());
       break;
+    case proto::RouterMessage::kCredit: {
+      const proto::Credit& credit = message.credit();
+      const auto it = requests_.find(RequestKey::From(credit.key()));
+      if (it != requests_.end()) TakeCredit(*it->second, credit.choice(), credit.granted_bytes());
+      break;
+    }
     case proto::RouterMessage::kReattach:
       Reattach(stream_id, message.reattach());
       break;
@@ -45,7 +51,6 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
       break;
     case proto::RouterMessage::kHello:      // said once, through RouterAttached
     case proto::RouterMessage::kHeartbeat:  // a sign of life: the stream's owner has seen it
-    case proto::RouterMessage::kCredit:     // the stream's owner bounds what a router may leave unread
     case proto::RouterMessage::MESSAGE_NOT_SET:
       break;
   }
@@ -79,7 +84,10 @@ void Engine::SayAgain(const std::vector<proto::Reattach::Position>& positions) {
     const auto live = requests_.find(key);
     const EndedLog::Entry* entry = live == requests_.end() ? ended_.Find(key) : nullptr;
     std::vector<proto::SequenceTokens> choices;
-    if (live != requests_.end()) choices = AllTokensOf(*live->second);
+    if (live != requests_.end()) {
+      TakeCredit(*live->second, position.choice(), position.granted_bytes());
+      choices = AllTokensOf(*live->second);
+    }
     if (entry != nullptr) choices = entry->choices;
     for (const proto::SequenceTokens& choice : choices) {
       if (choice.choice() == position.choice()) SendTokensFrom(choice, position.next_position());
@@ -133,6 +141,17 @@ void Engine::Cancel(const proto::Cancel& cancel) {
   *message.mutable_ended()->mutable_key() = cancel.key();
   message.mutable_ended()->set_is_cancelled(true);
   SendToRouter(key.router_incarnation, std::move(message));
+}
+
+void Engine::TakeCredit(Request& request, uint32_t choice, uint64_t granted_bytes) {
+  if (choice >= request.sequences.size() || granted_bytes == 0) return;
+  int64_t& credit_tokens = request.sequences[choice].credit_tokens;
+  credit_tokens = std::max(credit_tokens, request.CreditTokens(granted_bytes));
+  if (request.phase != Phase::kParked || !request.HasCreditToResume()) return;
+  parked_.erase(request.arrival);
+  request.phase = Phase::kWaiting;
+  waiting_.emplace(request.arrival, &request);
+  has_work_ = true;
 }
 
 void Engine::Forget(uint64_t router_incarnation, absl::string_view why) {

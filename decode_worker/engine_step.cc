@@ -32,6 +32,7 @@ StepPlan Engine::PlanStep(std::vector<Member>& members) const {
       if (!sequence.HoldsPages()) continue;
       members.push_back({.request = request, .sequence = &sequence});
       views.push_back({.is_runnable = true,
+                       .has_credit = request->HasCredit(sequence),
                        .num_rows_pending = static_cast<int>(request->num_tokens(sequence) - sequence.num_written),
                        .num_tokens = sequence.num_written,
                        .num_pages = static_cast<int>(sequence.pages.size()),
@@ -45,8 +46,18 @@ StepPlan Engine::PlanStep(std::vector<Member>& members) const {
 
 void Engine::StepRunning() {
   std::vector<Member> members;
-  const StepPlan plan = PlanStep(members);
-  for (const int victim : plan.retracted) Retract(members[victim]);
+  StepPlan plan = PlanStep(members);
+  if (plan.num_without_credit > 0 && (plan.num_sitting_out > 0 || !plan.retracted.empty())) {
+    // Pages are short: those go first who could not use theirs anyway.
+    RetractWithoutCredit(absl::ZeroDuration());
+    members.clear();
+    plan = PlanStep(members);
+  }
+  num_without_credit_ = plan.num_without_credit;
+  for (const int victim : plan.retracted) {
+    ++counters_.retractions;
+    Retract(members[victim]);
+  }
   if (plan.rows.empty()) return;
 
   std::vector<StepRows> step;
@@ -103,6 +114,27 @@ void Engine::StepRunning() {
   }
 }
 
+void Engine::RetractWithoutCredit(absl::Duration patience) {
+  const absl::Duration now = clock_.Now();
+  std::vector<Member> retracted;
+  for (const auto& [arrival, request] : holders_) {
+    for (Sequence& sequence : request->sequences) {
+      const bool sits_out = request->phase == Phase::kRunning && sequence.HoldsPages() && !request->HasCredit(sequence);
+      if (!sits_out) {
+        sequence.without_credit_since = absl::InfiniteDuration();
+        continue;
+      }
+      if (sequence.without_credit_since == absl::InfiniteDuration()) sequence.without_credit_since = now;
+      if (now - sequence.without_credit_since >= patience) retracted.push_back({request, &sequence});
+    }
+  }
+  for (const Member& member : retracted) {
+    ++counters_.credit_retractions;
+    member.sequence->without_credit_since = absl::InfiniteDuration();
+    Retract(member);
+  }
+}
+
 void Engine::Grow(const Request& request, Sequence& sequence, int num_new_pages) {
   if (num_new_pages == 0) return;
   auto pages = pages_.Allocate(num_new_pages, request.Owner(sequence));
@@ -143,7 +175,6 @@ void Engine::AppendToken(Request& request, Sequence& sequence, const model::Samp
 
 // Its tokens stay; the KV of all of them is computed again once it has pages again.
 void Engine::Retract(const Member& victim) {
-  ++counters_.retractions;
   if (victim.sequence == nullptr) {
     victim.request->phase = Phase::kReleasing;
     transfer_.Abort(victim.request->epoch, absl::CancelledError("retracted: decode is out of pages"));

@@ -128,11 +128,18 @@ class EngineTest : public ::testing::Test, public Outbox {
     request.head.mutable_sampling()->set_seed(id * 77);
     request.head.mutable_stopping()->set_max_new_tokens(max_new_tokens);
     if (!is_endless_) request.head.mutable_stopping()->add_stop_token_ids(3);
+    request.head.set_credit_bytes(credit_tokens_ * 8);
     request.head.mutable_generated_tokens()->Add(generated.begin(), generated.end());
     requests_[request.key] = request;
     answers_[request.key].tokens = generated;
     engine_->Generate(request);
     return request.key;
+  }
+  void Grant(const RequestKey& key, uint64_t num_tokens) {  // in all
+    proto::RouterMessage message;
+    *message.mutable_credit()->mutable_key() = key.ToProto();
+    message.mutable_credit()->set_granted_bytes(num_tokens * 8);
+    engine_->RouterMessage(1, message);
   }
   void CancelRequest(const RequestKey& key) {
     proto::RouterMessage message;
@@ -224,7 +231,8 @@ class EngineTest : public ::testing::Test, public Outbox {
   std::vector<std::string> linked_;
   uint64_t session_ = 0;
   bool is_link_cut_ = false;
-  bool is_endless_ = false;  // requests without stop tokens
+  uint64_t credit_tokens_ = 0;  // that requests come with; 0 = no bound
+  bool is_endless_ = false;     // requests without stop tokens
 };
 
 TEST_F(EngineTest, OneRequestGivesTheOraclesTokensAndEverythingBack) {
@@ -575,6 +583,119 @@ TEST_F(EngineTest, ARequestThatWasLostWithItsStreamIsAnsweredAndItsLateGenerateD
   Submit(1, Prompt(70), 20);
   Settle();
   EXPECT_EQ(engine_->counters().requests_dropped, 1);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, NoTokenIsMadeThatTheReaderHasNoRoomFor) {
+  Start(16);
+  is_endless_ = true;
+  credit_tokens_ = 10;
+  const RequestKey slow = Submit(1, Prompt(70), 50);
+  credit_tokens_ = 0;
+  const RequestKey other = Submit(2, Prompt(40), 50);
+  StepAndSettle();
+  EXPECT_THAT(answers_[slow].tokens, SizeIs(10));
+  ExpectFinished(other);
+  EXPECT_EQ(engine_->num_without_credit(), 1);
+  Grant(slow, 9);  // late, or repeated: never less than before
+  StepAndSettle();
+  EXPECT_THAT(answers_[slow].tokens, SizeIs(10));
+  Grant(slow, 13);
+  StepAndSettle();
+  EXPECT_THAT(answers_[slow].tokens, SizeIs(13));
+  Grant(slow, 1000);
+  StepAndSettle();
+  ExpectFinished(slow);
+  EXPECT_EQ(engine_->counters().credit_retractions, 0);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, AReaderWithoutRoomForLongLosesItsPagesAndGoesOnExactlyWhenItReads) {
+  Start(16);
+  is_endless_ = true;
+  credit_tokens_ = 10;
+  const RequestKey key = Submit(1, Prompt(70), 50);
+  StepAndSettle();
+  Advance(absl::Milliseconds(1999));
+  EXPECT_GT(engine_->pages().num_used(), 0);
+  Advance(absl::Milliseconds(2));
+  EXPECT_EQ(engine_->pages().num_used(), 0);
+  EXPECT_EQ(engine_->num_parked(), 1);
+  EXPECT_EQ(engine_->counters().credit_retractions, 1);
+  EXPECT_EQ(engine_->counters().retractions, 0);
+  EXPECT_FALSE(engine_->IsAtRest()) << "it lives";
+  Grant(key, 12);  // not worth a prefill
+  StepAndSettle();
+  EXPECT_EQ(engine_->num_parked(), 1);
+  Grant(key, 15);
+  StepAndSettle();
+  EXPECT_EQ(engine_->num_parked(), 0);
+  EXPECT_THAT(answers_[key].tokens, SizeIs(15));
+  Grant(key, 1000);
+  StepAndSettle();
+  ExpectFinished(key);
+  EXPECT_EQ(engine_->counters().replay_mismatches, 0);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, AParkedRequestCanBeCancelledAndRunsOutOfTime) {
+  Start(16);
+  is_endless_ = true;
+  credit_tokens_ = 4;
+  const RequestKey cancelled = Submit(1, Prompt(70), 50);
+  const RequestKey kept = Submit(2, Prompt(30), 50);
+  StepAndSettle();
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(engine_->num_parked(), 2);
+  CancelRequest(cancelled);
+  StepAndSettle();
+  ASSERT_THAT(answers_[cancelled].ended, SizeIs(1));
+  EXPECT_TRUE(answers_[cancelled].ended[0].is_cancelled());
+  EXPECT_EQ(engine_->num_parked(), 1);
+  Grant(kept, 1000);
+  StepAndSettle();
+  ExpectFinished(kept);
+  ExpectNothingHeld();
+}
+
+TEST_F(EngineTest, CreditThatWasLostWithTheStreamComesWithThePosition) {
+  Start(16);
+  is_endless_ = true;
+  credit_tokens_ = 4;
+  const RequestKey key = Submit(1, Prompt(70), 50);
+  StepAndSettle();
+  EXPECT_THAT(answers_[key].tokens, SizeIs(4));
+  says_positions_ = false;
+  AttachRouter(2, kRouter);
+  proto::RouterMessage message;
+  proto::Reattach::Position& position = *message.mutable_reattach()->add_positions();
+  *position.mutable_key() = key.ToProto();
+  position.set_next_position(4);
+  position.set_granted_bytes(1000 * 8);
+  message.mutable_reattach()->set_is_last(true);
+  engine_->RouterMessage(2, message);
+  StepAndSettle();
+  ExpectFinished(key);
+}
+
+TEST_F(EngineTest, ManySlowReadersDoNotKeepThePoolFromOthers) {
+  Start(10);
+  is_endless_ = true;
+  credit_tokens_ = 4;
+  std::vector<RequestKey> slow;
+  for (uint64_t id = 1; id <= 6; ++id) slow.push_back(Submit(id, Prompt(60, static_cast<int>(id)), 50));
+  StepAndSettle();
+  credit_tokens_ = 0;
+  const RequestKey quick = Submit(7, Prompt(250), 60);  // wants half of the pool
+  StepAndSettle();
+  Advance(absl::Seconds(3));
+  ExpectFinished(quick);
+  for (const RequestKey& key : slow) {
+    EXPECT_THAT(answers_[key].tokens, SizeIs(4));
+    Grant(key, 1000);
+  }
+  StepAndSettle();
+  for (const RequestKey& key : slow) ExpectFinished(key);
   ExpectNothingHeld();
 }
 

@@ -10,6 +10,13 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       transfer_outstanding_bytes_(m.AddGauge("tandem_kv_transfer_outstanding_bytes", "Bytes of fetches under way.")),
       transfer_unfetched_bytes_(m.AddGauge("tandem_kv_transfer_announced_unfetched_bytes",
                                            "Bytes that prefill has announced and that have not arrived.")),
+      without_credit_(m.AddGauge("tandem_num_no_credit_reqs",
+                                 "Running requests that sat out the last step: their reader has no room.")),
+      parked_(m.AddGauge("tandem_num_parked_reqs",
+                         "Requests that gave their pages back and wait for their reader to have room.")),
+      unconfirmed_ends_(m.AddGauge("tandem_unconfirmed_ends",
+                                   "Ended requests that are kept until their router has confirmed the end.")),
+      live_bytes_(m.AddGauge("tandem_live_queued_bytes", "Bytes of tokens and ends that wait for routers to read.")),
       requests_finished_(
           m.AddCounter("tandem_requests_ended_total", "Requests that ended, by outcome.", {{"outcome", "finished"}})),
       requests_cancelled_(
@@ -26,7 +33,15 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       replay_mismatches_(
           m.AddCounter("tandem_replay_mismatches_total",
                        "Replayed tokens that this worker would have drawn differently; 0 in exact mode.")),
-      retractions_(m.AddCounter("tandem_retracted_reqs_total", "Sequences that gave their pages back in page famine.")),
+      retractions_(m.AddCounter("tandem_retracted_reqs_total", "Sequences that gave their pages back, by cause.",
+                                {{"cause", "page_famine"}})),
+      credit_retractions_(m.AddCounter("tandem_retracted_reqs_total", "Sequences that gave their pages back, by cause.",
+                                       {{"cause", "no_credit"}})),
+      reattached_routers_(m.AddCounter("tandem_reattached_routers_total", "Routers that came back on a new stream.")),
+      tokens_said_again_(
+          m.AddCounter("tandem_tokens_said_again_total", "Tokens sent once more to routers that came back.")),
+      requests_not_known_(m.AddCounter("tandem_unknown_reqs_total",
+                                       "Requests that a router that came back named and that are not known here.")),
       stale_retries_(m.AddCounter("tandem_kv_transfer_retries_total", "Transfers tried once more, by cause.",
                                   {{"cause", "aborted"}})),
       data_loss_retries_(m.AddCounter("tandem_kv_transfer_retries_total", "Transfers tried once more, by cause.",
@@ -42,7 +57,7 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
                                    "Control messages of another incarnation or of another request.")),
       repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")) {}
 
-void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages) {
+void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes) {
   const EngineCounters& counters = engine.counters();
   engine_.Update({.load = engine.load(),
                   .pages = engine.pages(),
@@ -65,6 +80,14 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   tokens_replayed_.Set(counters.tokens_replayed);
   replay_mismatches_.Set(counters.replay_mismatches);
   retractions_.Set(counters.retractions);
+  credit_retractions_.Set(counters.credit_retractions);
+  reattached_routers_.Set(counters.reattached_routers);
+  tokens_said_again_.Set(counters.tokens_said_again);
+  requests_not_known_.Set(counters.requests_not_known);
+  without_credit_.Set(engine.num_without_credit());
+  parked_.Set(engine.num_parked());
+  unconfirmed_ends_.Set(static_cast<double>(engine.num_unconfirmed_ends()));
+  live_bytes_.Set(static_cast<double>(live_bytes));
   stale_retries_.Set(counters.stale_retries);
   data_loss_retries_.Set(counters.data_loss_retries);
   lanes_quarantined_.Set(counters.lanes_quarantined);

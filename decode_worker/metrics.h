@@ -13,7 +13,8 @@ class DecodeMetrics final {
  public:
   explicit DecodeMetrics(base::Metrics& metrics);
   // After every engine step, on the engine's thread.
-  void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
+  // live_bytes: that wait for routers to read.
+  void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes);
 
  private:
   worker_shell::EngineMetrics engine_;
@@ -22,6 +23,10 @@ class DecodeMetrics final {
   prometheus::Gauge& transfer_outstanding_fetches_;
   prometheus::Gauge& transfer_outstanding_bytes_;
   prometheus::Gauge& transfer_unfetched_bytes_;
+  prometheus::Gauge& without_credit_;
+  prometheus::Gauge& parked_;
+  prometheus::Gauge& unconfirmed_ends_;
+  prometheus::Gauge& live_bytes_;
   worker_shell::MirroredCounter requests_finished_;
   worker_shell::MirroredCounter requests_cancelled_;
   worker_shell::MirroredCounter requests_failed_;
@@ -31,6 +36,10 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter tokens_replayed_;
   worker_shell::MirroredCounter replay_mismatches_;
   worker_shell::MirroredCounter retractions_;
+  worker_shell::MirroredCounter credit_retractions_;
+  worker_shell::MirroredCounter reattached_routers_;
+  worker_shell::MirroredCounter tokens_said_again_;
+  worker_shell::MirroredCounter requests_not_known_;
   worker_shell::MirroredCounter stale_retries_;
   worker_shell::MirroredCounter data_loss_retries_;
   worker_shell::MirroredCounter lanes_quarantined_;

@@ -3,7 +3,8 @@
 //   waiting      in line, holds nothing
 //   transferring holds its pages; its prompt is on its way from prefill
 //   running      its prompt is in place; those of its sequences that hold pages are stepped
-//   releasing    gives back what it holds, here and on its peer; then it ends, or waits again
+//   releasing    gives back what it holds, here and on its peer; then it ends, waits again, or is parked
+//   parked       holds nothing; waits again as soon as its reader has room
 //
 // A sequence of a running request without pages has ended, or was retracted alone: then it goes on when the request is
 // admitted again, which is when none of its sequences holds pages any more.
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,11 +25,12 @@
 #include "kvcache/page_allocator.h"
 #include "model/logprobs.h"
 #include "model/token_counts.h"
+#include "proto/credit.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::decode {
 
-enum class Phase { kWaiting, kTransferring, kRunning, kReleasing };
+enum class Phase { kWaiting, kTransferring, kRunning, kReleasing, kParked };
 
 struct Outcome {
   absl::Status error;  // OK: finished
@@ -45,6 +48,11 @@ struct Sequence {
   model::TokenCounts counts;           // of the prompt and of the generated tokens whose KV is written
   std::vector<kvcache::PageId> pages;  // page table; the first SharedPages() of them are its siblings', too
 
+  // That its reader takes in all, beside those that the router brought itself.
+  int64_t credit_tokens = kNoBound;
+  absl::Duration without_credit_since = absl::InfiniteDuration();  // point of the clock; while it sits out for it
+
+  static constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
   bool HoldsPages() const { return !pages.empty(); }
 };
 
@@ -65,6 +73,30 @@ struct Request {
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(generate.prompt_tokens.size()); }
   int64_t num_tokens(const Sequence& sequence) const {
     return num_prompt_tokens() + static_cast<int64_t>(sequence.generated.size());
+  }
+  // What so much credit is in tokens of a choice.
+  int64_t CreditTokens(uint64_t granted_bytes) const {
+    const int64_t token_bytes = proto::CreditBytesOfToken(generate.head.sampling());
+    return granted_bytes == 0 ? Sequence::kNoBound
+                              : static_cast<int64_t>(granted_bytes / static_cast<uint64_t>(token_bytes));
+  }
+  int64_t unused_credit(const Sequence& sequence) const {
+    const int64_t num_brought = sequence.choice == 0 ? generate.head.generated_tokens_size() : 0;
+    return sequence.credit_tokens - (static_cast<int64_t>(sequence.generated.size()) - num_brought);
+  }
+  bool HasCredit(const Sequence& sequence) const { return unused_credit(sequence) > 0; }
+  bool MayGoOn() const {
+    return std::any_of(sequences.begin(), sequences.end(),
+                       [this](const Sequence& s) { return !s.has_ended && HasCredit(s); });
+  }
+  // A choice has room that is worth a prefill: half of what it had at first, or all that it may still generate.
+  bool HasCreditToResume() const {
+    const int64_t half = std::max<int64_t>(1, CreditTokens(generate.head.credit_bytes()) / 2);
+    return std::any_of(sequences.begin(), sequences.end(), [&](const Sequence& s) {
+      const int64_t left =
+          int64_t{generate.head.stopping().max_new_tokens()} - static_cast<int64_t>(s.generated.size());
+      return !s.has_ended && unused_credit(s) >= std::min(left, half);
+    });
   }
   int num_shared_pages() const { return SharedPages(num_prompt_tokens()); }
   // Who holds a sequence's pages.

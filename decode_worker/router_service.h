@@ -41,6 +41,7 @@ class RouterService final {
 
   int port() const;
   int num_routers() const;
+  size_t num_queued_bytes() const;  // that wait for routers to read
   void Send(uint64_t router_incarnation, proto::WorkerMessage message);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining();

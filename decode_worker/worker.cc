@@ -205,7 +205,7 @@ PeerLinksEvents Worker::Core::LinkEvents() {
 }
 
 void Worker::Core::AfterStep(const Engine& engine) {
-  decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
+  decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size(), service_->num_queued_bytes());
   status_.Publish(engine, clock_.Now());
 }
 

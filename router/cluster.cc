@@ -6,9 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "proto/credit.h"
 
 namespace tandem::router {
 namespace {
+
+constexpr int64_t kCreditTokensMin = 4;
 
 absl::Status StatusOf(const proto::Error& error) {
   auto code = static_cast<absl::StatusCode>(error.code());
@@ -74,12 +77,12 @@ void FillHead(const GenerateOrder& order, const std::string& prefill_address, pr
   head->set_num_choices(order.num_choices);
   head->set_num_prompt_tokens(static_cast<uint32_t>(order.prompt.size()));
   head->set_trace_parent(order.trace_parent);
-  head->set_credit_bytes(static_cast<uint64_t>(order.credit_bytes));
 }
 
 }  // namespace
 
-Cluster::Cluster(Options options, const WorkerChannelFactory& factory) : identity_(std::move(options.identity)) {
+Cluster::Cluster(Options options, const WorkerChannelFactory& factory)
+    : identity_(std::move(options.identity)), credit_bytes_(options.credit_bytes) {
   view_.prefills.resize(options.prefill_workers.size());
   view_.decodes.resize(options.decode_workers.size());
   unknown_cancelled_.resize(options.decode_workers.size());
@@ -142,7 +145,12 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   request.counts_on_prefill = true;
   request.is_lost = false;
   request.cancel_reason.clear();
-  request.flows.assign(std::max(order.num_choices, 1u), Flow{.granted_bytes = order.credit_bytes});
+  proto::GenerateHead head;
+  FillHead(order, view_.prefills[pair.prefill].bootstrap_address, &head);
+  request.token_bytes = proto::CreditBytesOfToken(head.sampling());
+  request.credit_bytes = std::max(credit_bytes_, kCreditTokensMin * request.token_bytes);
+  request.flows.assign(std::max<size_t>(1, head.num_choices()), Flow{.granted_bytes = request.credit_bytes});
+  head.set_credit_bytes(static_cast<uint64_t>(request.credit_bytes));
   ++view_.decodes[pair.decode].requests_in_flight;
   ++view_.prefills[pair.prefill].requests_in_flight;
 
@@ -155,7 +163,7 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
     part.set_part_index(static_cast<uint32_t>(part_index));
     part.set_is_last(part_index + 1 == num_parts);
     part.mutable_prompt_tokens()->Add(order.prompt.begin() + begin, order.prompt.begin() + end);
-    if (part_index == 0) FillHead(order, view_.prefills[pair.prefill].bootstrap_address, part.mutable_head());
+    if (part_index == 0) *part.mutable_head() = std::move(head);
     decode_links_[pair.decode]->SendPart(std::move(part));
   }
 }
@@ -178,17 +186,21 @@ void Cluster::SendCancel(WorkerLink& link, const proto::RequestKey& key, const s
   link.Send(std::move(message));
 }
 
-void Cluster::Grant(uint64_t request_id, int choice, int64_t granted_bytes) {
+void Cluster::TokensTaken(uint64_t request_id, int choice, int64_t end_position) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
-  TANDEM_CHECK(choice >= 0 && choice < static_cast<int>(it->second.flows.size()), "credit for a choice that is not");
-  it->second.flows[choice].granted_bytes = granted_bytes;
+  Request& request = it->second;
+  TANDEM_CHECK(choice >= 0 && choice < static_cast<int>(request.flows.size()), "tokens of a choice that is not");
+  Flow& flow = request.flows[choice];
+  const int64_t room = end_position * request.token_bytes + request.credit_bytes;
+  if (room - flow.granted_bytes < request.credit_bytes / 2) return;  // a message for every few tokens would be a waste
+  flow.granted_bytes = room;
   proto::RouterMessage message;
   proto::Credit* credit = message.mutable_credit();
-  *credit->mutable_key() = KeyOf(request_id, it->second.attempt);
+  *credit->mutable_key() = KeyOf(request_id, request.attempt);
   credit->set_choice(static_cast<uint32_t>(choice));
-  credit->set_granted_bytes(static_cast<uint64_t>(granted_bytes));
-  decode_links_[it->second.decode]->Send(std::move(message));  // where the link is down, Reattach says it
+  credit->set_granted_bytes(static_cast<uint64_t>(flow.granted_bytes));
+  decode_links_[request.decode]->Send(std::move(message));  // where the link is down, Reattach says it
 }
 
 void Cluster::Forget(uint64_t request_id) {

@@ -47,7 +47,6 @@ struct GenerateOrder {
   uint32_t max_new_tokens = 1;
   uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_token_ids;
-  int64_t credit_bytes = 0;                              // that each choice starts with (proto/credit.h); 0 = no bound
   absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
   std::string trace_parent;
 };
@@ -68,6 +67,8 @@ class Cluster final : private WorkerLinkListener {
     std::vector<std::string> decode_workers;
     proto::Identity identity;  // of this shard
     LinkTimes times;
+    // That a worker may send of one choice beyond what has been taken (proto/credit.h); at least four tokens.
+    int64_t credit_bytes = 16 * 1024;
   };
   // Since the start; never goes back.
   struct Counters {
@@ -94,8 +95,9 @@ class Cluster final : private WorkerLinkListener {
   void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
   // The whole request, or one of its choices alone.
   void Cancel(uint64_t request_id, const std::string& reason, std::optional<int> choice = std::nullopt);
-  // There is room for so many bytes of the choice in all, from its first token on.
-  void Grant(uint64_t request_id, int choice, int64_t granted_bytes);
+  // The tokens of the choice before this position are off the hands of whoever serves its client: there is room for as
+  // many more. To be called as the client reads, not as tokens arrive.
+  void TokensTaken(uint64_t request_id, int choice, int64_t end_position);
   // Drops what is known of the request; call it once for each Generate().
   void Forget(uint64_t request_id);
   size_t num_requests() const { return requests_.size(); }
@@ -116,6 +118,8 @@ class Cluster final : private WorkerLinkListener {
     bool counts_on_prefill = false;  // until its first token
     bool is_lost = false;            // with its worker; its listener knows
     std::string cancel_reason;       // not empty: cancelled, not yet confirmed
+    int64_t token_bytes = 0;         // of credit
+    int64_t credit_bytes = 0;        // that may be unused at a time, of each choice
     std::vector<Flow> flows;         // by choice
   };
 
@@ -141,6 +145,7 @@ class Cluster final : private WorkerLinkListener {
   proto::RequestKey KeyOf(uint64_t request_id, uint32_t attempt) const;
 
   const proto::Identity identity_;
+  const int64_t credit_bytes_;
   ClusterView view_;
   std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
   std::vector<std::unique_ptr<WorkerLink>> decode_links_;

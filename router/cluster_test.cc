@@ -311,9 +311,8 @@ TEST_F(ClusterTest, AWorkerThatIsBackHearsFirstWhatEachRequestNeedsNext) {
   const uint64_t other_id = Generate(&other, 1);
   const uint64_t left_id = Generate(&left, 0);
   SendTokens("d0:1", KeyOf(some_id), 0, {10, 11, 12});
-  cluster_.Grant(some_id, 0, 4096);
   channels_.to("d0:1").Break(absl::UnavailableError("reset"));
-  cluster_.Grant(some_id, 0, 5000);
+  cluster_.TokensTaken(some_id, 0, 1024);  // while nobody can be told
   cluster_.Cancel(left_id, "client left");
   FakeChannelState& channel = Reopen("d0:1", "d0", 3);
   ASSERT_GE(channel.sent.size(), 4u);
@@ -323,7 +322,7 @@ TEST_F(ClusterTest, AWorkerThatIsBackHearsFirstWhatEachRequestNeedsNext) {
   ASSERT_EQ(reattach.positions_size(), 3);
   EXPECT_EQ(reattach.positions(0).key().request_id(), some_id);
   EXPECT_EQ(reattach.positions(0).next_position(), 3u);
-  EXPECT_EQ(reattach.positions(0).granted_bytes(), 5000u);
+  EXPECT_EQ(reattach.positions(0).granted_bytes(), 1024u * 8 + 16384);
   EXPECT_EQ(reattach.positions(1).key().request_id(), none_id);
   EXPECT_EQ(reattach.positions(1).next_position(), 0u);
   EXPECT_EQ(reattach.positions(2).key().request_id(), left_id);
@@ -351,6 +350,28 @@ TEST_F(ClusterTest, CancelsOfSingleChoicesAreSaidAgainToAWorkerThatIsBack) {
   ASSERT_TRUE(channel.sent[2].has_cancel());
   EXPECT_EQ(channel.sent[2].cancel().choice(), 1u);
   cluster_.Forget(id);
+}
+
+TEST_F(ClusterTest, CreditIsGivenBackAsTokensAreTaken) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0);
+  EXPECT_EQ(channels_.to("d0:1").parts.back().head().credit_bytes(), 16384u);
+  const auto granted = [this] {
+    std::vector<uint64_t> bytes;
+    for (const auto& message : channels_.to("d0:1").sent) {
+      if (message.has_credit()) bytes.push_back(message.credit().granted_bytes());
+    }
+    return bytes;
+  };
+  for (int64_t position = 1; position <= 3000; ++position) cluster_.TokensTaken(id, 0, position);
+  // 2048 tokens at first; each time that half of them have been taken, as many more.
+  EXPECT_EQ(granted(), (std::vector<uint64_t>{16384 + 1024 * 8, 16384 + 2048 * 8}));
+  cluster_.TokensTaken(id, 0, 3000);
+  EXPECT_EQ(granted().size(), 2u);
+  cluster_.Forget(id);
+  cluster_.TokensTaken(id, 0, 9000);
+  EXPECT_EQ(granted().size(), 2u);
 }
 
 TEST_F(ClusterTest, ARestartedWorkerHasLostItsRequestsAndIsAskedForNone) {

@@ -52,6 +52,15 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                     "host:port of the gRPC service of every prefill worker.");
   schema.StringList("process.decode_workers", &config->decode_workers,
                     "host:port of the gRPC service of every decode worker.");
+  schema.Duration("process.heartbeat_interval", &config->heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
+                  "How often workers get a sign of life.");
+  schema.Duration("process.peer_silence_max", &config->peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
+                  "A worker that is silent for longer is not used until it is heard again. Where it is not within 1 s, "
+                  "its requests have lost it; the sum of both must stay below the decode workers' router_grace.");
+  schema.Int64("process.stream_credit_bytes", &config->credit_bytes,
+               {.unit = "bytes", .min = 64, .max = int64_t{1} << 24},
+               "Tokens that a decode worker may send of one choice beyond those that its client has taken, in bytes: 8 "
+               "for a token, more with logprobs; four tokens at least.");
   schema.Int("process.max_inflight_requests", &config->requests_max, {.unit = "requests", .min = 1, .max = 1 << 20},
              "Requests in flight at one time, over all shards; further ones wait in line.");
   schema.Int("process.max_queued_requests", &config->queued_max, {.unit = "requests", .min = 0, .max = 1 << 20},
@@ -88,6 +97,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
 
 absl::Status CheckRouterConfig(const RouterConfig& config) {
   if (config.model_path.empty()) return absl::InvalidArgumentError("cluster.model_path is empty, must name a folder");
+  if (config.peer_silence_max < 2 * config.heartbeat_interval) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
+        " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
+  }
   std::set<std::string> seen;
   if (absl::Status status = CheckAddresses(config.prefill_workers, "prefill_workers", &seen); !status.ok()) {
     return status;

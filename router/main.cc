@@ -76,6 +76,8 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.decode_workers = config.decode_workers;
   const auto share = [&](int max) { return (max + config.num_shards - 1) / config.num_shards; };
   options.admission = {.in_flight_max = share(config.requests_max), .waiting_max = share(config.queued_max)};
+  options.link_times = {.heartbeat_interval = config.heartbeat_interval, .silence_max = config.peer_silence_max};
+  options.credit_bytes = config.credit_bytes;
   options.http.body_bytes_max = static_cast<size_t>(config.body_bytes_max);
   options.http.connections_max = config.connections_max;
   options.http.idle_max = config.idle_max;

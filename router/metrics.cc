@@ -5,7 +5,8 @@ namespace {
 
 constexpr int kStatuses[] = {200, 400, 404, 413, 429, 499, 500, 503, 504};
 constexpr int kRefusalStatuses[] = {400, 408, 413, 415, 417, 431, 501, 503};
-constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", "sibling failed", "other"};
+constexpr char kBreach[] = "breach of the token stream";  // a worker contradicted itself: never, unless it is broken
+constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", kBreach, "sibling failed", "other"};
 
 }  // namespace
 
@@ -29,6 +30,9 @@ RouterMetrics::RouterMetrics()
                               "Requests given up without their worker's confirmation that it holds nothing of them.")),
       slow_readers(
           metrics_.AddCounter("tandem_router_slow_readers_total", "Times a stream waited for its client to read.")),
+      stalled_clients(metrics_.AddCounter("tandem_router_stalled_clients_total",
+                                          "Clients given up because they took no byte of their answer for "
+                                          "process.http.write_stall_timeout.")),
       time_to_first_token(metrics_.AddHistogram("tandem_time_to_first_token_seconds",
                                                 "From a request's last byte to its first token at the router.",
                                                 base::LatencyBuckets())),
@@ -49,7 +53,16 @@ RouterMetrics::RouterMetrics()
       decode_workers_up(metrics_.AddGauge("tandem_router_workers_up", "Connected workers, counted by every shard.",
                                           {{"worker_role", "decode"}})),
       usable_pairs(metrics_.AddGauge("tandem_router_usable_pairs",
-                                     "Pairs of workers that can take a request, counted by every shard.")) {
+                                     "Pairs of workers that can take a request, counted by every shard.")),
+      streams_lost(metrics_.AddCounter("tandem_router_streams_lost_total", "Streams to workers that broke.")),
+      streams_reattached(metrics_.AddCounter("tandem_router_streams_reattached_total",
+                                             "Of these, those after which the same worker was back in time.")),
+      workers_lost(metrics_.AddCounter("tandem_router_workers_lost_total",
+                                       "Workers that were not back in time, or were restarted; decode: with their "
+                                       "requests.")),
+      loop_stalls(metrics_.AddCounter("tandem_router_loop_stalls_total",
+                                      "Times a shard's own loop stood still for longer than its workers may be "
+                                      "silent.")) {
   for (int status : kStatuses) {
     chat_requests_[status] =
         &metrics_.AddCounter("tandem_router_requests_total", "Requests for answers by the HTTP status of their end.",

@@ -40,6 +40,7 @@ class RouterMetrics final {
   prometheus::Counter& empty_answers;
   prometheus::Counter& unconfirmed_releases;
   prometheus::Counter& slow_readers;
+  prometheus::Counter& stalled_clients;
   prometheus::Histogram& time_to_first_token;
   prometheus::Histogram& inter_token_latency;
   prometheus::Histogram& e2e_request_latency;
@@ -48,6 +49,10 @@ class RouterMetrics final {
   prometheus::Gauge& prefill_workers_up;
   prometheus::Gauge& decode_workers_up;
   prometheus::Gauge& usable_pairs;
+  prometheus::Counter& streams_lost;
+  prometheus::Counter& streams_reattached;
+  prometheus::Counter& workers_lost;
+  prometheus::Counter& loop_stalls;
 
  private:
   std::map<int, prometheus::Counter*> chat_requests_;  // by HTTP status

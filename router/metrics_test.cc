@@ -40,8 +40,10 @@ TEST(RouterMetricsTest, CancelsAreCountedByReason) {
   RouterMetrics metrics;
   metrics.CountCancel("client left");
   metrics.CountCancel("breach of the token stream");
+  metrics.CountCancel("router is shutting down");
   const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(text, "reason=\"client left\"} 1")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "reason=\"breach of the token stream\"} 1")) << text;
   EXPECT_TRUE(absl::StrContains(text, "reason=\"other\"} 1")) << text;
 }
 

@@ -59,6 +59,8 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
   const absl::Duration now = Now();
   const absl::Duration before = state_.last_token_at(tokens.choice);
   RequestState::Output output = state_.OnTokens(tokens, now);
+  parts_.cluster->TokensTaken(request_id_, tokens.choice,
+                              tokens.first_position + static_cast<int64_t>(tokens.tokens.size()));
   const int64_t num_new = state_.num_generated() - num_before;
   if (num_new > 0) {
     order_.prompt = std::vector<TokenId>();  // not {}: that keeps the memory

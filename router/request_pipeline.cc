@@ -59,7 +59,8 @@ class RequestPipeline::Run final {
         wake_(*parts_.io_context) {
     pipeline_.runs_.push_back(this);
     exchange_->SetObserver([this](ExchangeEvent event) {
-      (event == ExchangeEvent::kClientLeft ? has_client_left_ : is_drained_) = true;
+      if (event == ExchangeEvent::kClientStalled) parts_.metrics->stalled_clients.Increment();
+      (event == ExchangeEvent::kDrained ? is_drained_ : has_client_left_) = true;
       wake_.cancel();
     });
   }

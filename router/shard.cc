@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/own_stall.h"
 #include "base/random.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
@@ -53,6 +54,8 @@ Cluster::Options ClusterOptions(const Shard::Options& options) {
   Cluster::Options cluster;
   cluster.prefill_workers = options.prefill_workers;
   cluster.decode_workers = options.decode_workers;
+  cluster.times = options.link_times;
+  cluster.credit_bytes = options.credit_bytes;
   cluster.identity.set_instance(options.instance);
   cluster.identity.set_group(options.instance);
   cluster.identity.set_role("router");
@@ -103,7 +106,8 @@ class Shard::Loop final {
                  .readiness = shared.readiness,
                  .status_board = shared.status_board,
                  .shard = shard_},
-                options.instance, CardOf(*shared.context)) {}
+                options.instance, CardOf(*shared.context)),
+        own_stall_(options.link_times.silence_max) {}
 
   ~Loop() {
     if (thread_.joinable()) {
@@ -211,6 +215,16 @@ class Shard::Loop final {
     shared_.metrics->requests_waiting.Increment(now.waiting - gauges_.waiting);
     shared_.metrics->body_bytes.Increment(now.body_bytes - gauges_.body_bytes);
     gauges_ = now;
+    const Cluster::Counters& counters = cluster_.counters();
+    shared_.metrics->streams_lost.Increment(static_cast<double>(counters.streams_lost - counted_.streams_lost));
+    shared_.metrics->streams_reattached.Increment(
+        static_cast<double>(counters.streams_reattached - counted_.streams_reattached));
+    shared_.metrics->workers_lost.Increment(static_cast<double>(counters.workers_lost - counted_.workers_lost));
+    counted_ = counters;
+    if (const absl::Duration lost_time = own_stall_.Observe(clock_.Now()); lost_time > absl::ZeroDuration()) {
+      shared_.metrics->loop_stalls.Increment();
+      LOG_WARNING("this router's loop was stalled", {"for", lost_time});
+    }
   }
 
   struct Gauges {
@@ -238,6 +252,8 @@ class Shard::Loop final {
   Gauges gauges_;
   absl::Duration status_due_at_ = absl::ZeroDuration();
   absl::Duration refuse_at_ = absl::InfiniteDuration();
+  Cluster::Counters counted_;
+  base::OwnStall own_stall_;
   absl::Duration drain_deadline_ = absl::InfiniteDuration();
   absl::Notification* drained_ = nullptr;
   bool is_refusing_ = false;

@@ -20,6 +20,7 @@
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
 #include "router/status_board.h"
+#include "router/worker_link.h"
 
 namespace tandem::router {
 
@@ -32,6 +33,8 @@ class Shard final {
     PortSharing port_sharing = PortSharing::kExclusive;
     std::vector<std::string> prefill_workers;
     std::vector<std::string> decode_workers;
+    LinkTimes link_times;
+    int64_t credit_bytes = 16 * 1024;
     Admission::Limits admission = {.in_flight_max = 1024, .waiting_max = 0};
     HttpLimits http;
     PipelineSettings pipeline;

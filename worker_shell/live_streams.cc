@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/own_stall.h"
+#include "worker_shell/live_mailbox.h"
 #include "worker_shell/server_stream.h"
 
 namespace tandem::worker_shell {
@@ -33,7 +35,7 @@ proto::WorkerMessage DrainingMessage() {
 
 }  // namespace
 
-class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, proto::WorkerMessage> {
+class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, proto::WorkerMessage, LiveMailbox> {
  public:
   Stream(grpc::CallbackServerContext* context, LiveStreams& streams, uint64_t id)
       : ServerStream(context, streams.options_.queue_bytes_max),
@@ -44,6 +46,7 @@ class LiveStreams::Stream final : public ServerStream<proto::RouterMessage, prot
   uint64_t id() const { return id_; }
   uint64_t incarnation() const { return incarnation_; }
   absl::Duration last_heard() const { return absl::Nanoseconds(last_heard_ns_.load()); }
+  void Excuse(absl::Duration time) { last_heard_ns_ += absl::ToInt64Nanoseconds(time); }
   bool has_promised_heartbeats() const { return has_promised_heartbeats_; }
 
   void Replace(grpc::Status status) {
@@ -197,8 +200,17 @@ int LiveStreams::num_streams() const {
   return static_cast<int>(by_id_.size());
 }
 
+size_t LiveStreams::num_queued_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  size_t num_bytes = 0;
+  for (const auto& [id, attached] : by_id_) num_bytes += attached.stream->num_queued_bytes();
+  return num_bytes;
+}
+
 void LiveStreams::Beat() {
   proto::WorkerMessage heartbeat, load;
+  base::OwnStall own_stall(2 * options_.heartbeat_interval);
+  own_stall.Observe(clock_.Now());
   for (uint64_t sequence = 1;; ++sequence) {
     std::vector<std::shared_ptr<Stream>> streams;
     {
@@ -213,8 +225,13 @@ void LiveStreams::Beat() {
     heartbeat.mutable_heartbeat()->set_oldest_work_age_us(absl::ToInt64Microseconds(vitals.oldest_work_age));
     *load.mutable_load() = vitals.load;
     const absl::Duration now = clock_.Now();
+    const absl::Duration lost_time = own_stall.Observe(now);
+    if (lost_time > options_.silence_max) {
+      LOG_WARNING("this process was stalled", {"for", lost_time}, {"routers", streams.size()});
+    }
     for (const std::shared_ptr<Stream>& stream : streams) {
       stream->CutWhereReplaced();
+      stream->Excuse(lost_time);
       const absl::Duration silence = now - stream->last_heard();
       if (stream->has_promised_heartbeats() && silence > options_.silence_max) {
         stream->Close(

@@ -4,7 +4,8 @@
 // the answer. A second stream of the same router instance takes the place of the first, which is ended with ABORTED,
 // whatever its incarnation; an incarnation whose place another has taken is refused with FAILED_PRECONDITION
 // (router_succession.h). One thread sends heartbeat and load on every stream and cuts those whose router has fallen
-// silent (only routers that have sent a heartbeat before: others have not promised any). Events of one stream come in
+// silent (only routers that have sent a heartbeat before: others have not promised any; time in which this process
+// itself was stalled is not counted). Events of one stream come in
 // order: attached, message..., lost; attached events of all streams come in the order in which places were taken.
 // Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
 #pragma once
@@ -47,6 +48,8 @@ class LiveStreams final {
   void Farewell(absl::Duration limit) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsAttached(uint64_t router_incarnation) const ABSL_LOCKS_EXCLUDED(mutex_);
   int num_streams() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // That wait for routers to read, of all streams together.
+  size_t num_queued_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Stream;

@@ -2,7 +2,8 @@
 //
 // Send and Close may be called from any thread at any time, also after the stream has ended. OnMessage and OnEnded come
 // one at a time on gRPC's threads and must not block. A client that leaves more than queue_bytes_max unread loses the
-// stream: a slow reader may not grow our memory. The stream owns itself from Run() until OnEnded has returned.
+// stream: a slow reader may not grow our memory. What waits is kept by the Queue: a FIFO, or one that knows what its
+// messages mean (live_mailbox.h). The stream owns itself from Run() until OnEnded has returned.
 // Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
 #pragma once
 
@@ -17,9 +18,31 @@
 
 namespace tandem::worker_shell {
 
-template <typename In, typename Out>
+template <typename Out>
+class FifoQueue final {
+ public:
+  void Push(Out message) {
+    bytes_ += message.ByteSizeLong();
+    messages_.push_back(std::move(message));
+  }
+  Out Take() {
+    Out message = std::move(messages_.front());
+    messages_.pop_front();
+    bytes_ -= message.ByteSizeLong();
+    return message;
+  }
+  void Clear() { *this = FifoQueue(); }
+  bool empty() const { return messages_.empty(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::deque<Out> messages_;
+  size_t bytes_ = 0;
+};
+
+template <typename In, typename Out, typename Queue = FifoQueue<Out>>
 class ServerStream : public grpc::ServerBidiReactor<In, Out>,
-                     public std::enable_shared_from_this<ServerStream<In, Out>> {
+                     public std::enable_shared_from_this<ServerStream<In, Out, Queue>> {
  public:
   ServerStream(grpc::CallbackServerContext* context, size_t queue_bytes_max)
       : context_(context), queue_bytes_max_(queue_bytes_max) {}
@@ -34,12 +57,11 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
   void Send(Out message) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (is_closing_ || is_last_words_) return;
-    queue_bytes_ += message.ByteSizeLong();
-    queue_.push_back(std::move(message));
-    if (queue_bytes_ > queue_bytes_max_) {
+    queue_.Push(std::move(message));
+    if (queue_.bytes() > queue_bytes_max_) {
       CloseLocked(
           grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                       absl::StrCat("the reader left ", queue_bytes_, " bytes unread, at most ", queue_bytes_max_)));
+                       absl::StrCat("the reader left ", queue_.bytes(), " bytes unread, at most ", queue_bytes_max_)));
     } else if (!is_writing_) {
       WriteNext();
     }
@@ -58,8 +80,12 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
     if (is_closing_) return;
     is_closing_ = true;
     close_status_ = std::move(status);
-    queue_.clear();
+    queue_.Clear();
     if (!is_writing_) this->Finish(close_status_);
+  }
+  size_t num_queued_bytes() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return queue_.bytes();
   }
   // As Close, but everything that is queued is written first; nothing can be sent any more. Cut() ends the wait.
   void CloseAfterQueue(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -92,7 +118,6 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
   void OnWriteDone(bool ok) final ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     is_writing_ = false;
-    queue_bytes_ -= outgoing_.ByteSizeLong();
     if (is_closing_) {
       this->Finish(close_status_);
     } else if (!ok) {
@@ -111,15 +136,14 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
 
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_writing_ = true;
-    outgoing_ = std::move(queue_.front());
-    queue_.pop_front();
+    outgoing_ = queue_.Take();
     this->StartWrite(&outgoing_);
   }
   void CloseLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (is_closing_) return;
     is_closing_ = true;
     close_status_ = std::move(status);
-    queue_.clear();
+    queue_.Clear();
     if (!is_writing_) {
       this->Finish(close_status_);
     } else {
@@ -136,9 +160,8 @@ class ServerStream : public grpc::ServerBidiReactor<In, Out>,
   const size_t queue_bytes_max_;
   In incoming_;
   std::shared_ptr<ServerStream> self_;
-  absl::Mutex mutex_;
-  std::deque<Out> queue_ ABSL_GUARDED_BY(mutex_);
-  size_t queue_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // the message being written included
+  mutable absl::Mutex mutex_;
+  Queue queue_ ABSL_GUARDED_BY(mutex_);
   Out outgoing_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -41,6 +41,8 @@ constexpr int kProbeIdleSeconds = 15;
 constexpr int kProbeIntervalSeconds = 5;
 constexpr int kProbesMax = 3;
 constexpr int kWriteUserTimeoutMs = 30'000;  // an unacknowledged peer is gone, whatever its window says
+// What the kernel keeps for a client that does not read; by default it would take megabytes of each.
+constexpr int kKernelUnsentBytesMax = 64 << 10;
 
 void CheckNoException(std::exception_ptr exception) {
   TANDEM_CHECK(exception == nullptr, "a connection's coroutine threw");
@@ -161,6 +163,7 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
   socket_.set_option(TcpInteger<TCP_KEEPINTVL>(kProbeIntervalSeconds), ignored);
   socket_.set_option(TcpInteger<TCP_KEEPCNT>(kProbesMax), ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(TcpInteger<TCP_NOTSENT_LOWAT>(kKernelUnsentBytesMax), ignored);
   socket_.set_option(TcpInteger<TCP_USER_TIMEOUT>(kWriteUserTimeoutMs), ignored);
 }
 
@@ -343,7 +346,7 @@ asio::awaitable<bool> Connection::Answer() {
     state->answer.Take(&wire);
     if (!wire.empty()) {
       state->num_bytes_in_write = wire.size();
-      if (!co_await WriteAll(wire)) ClientLeft(*state);
+      if (!co_await WriteAll(wire)) WriteFailed(*state);
       state->num_bytes_in_write = 0;
     }
     is_broken = state->is_client_gone || state->is_abandoned;
@@ -353,7 +356,7 @@ asio::awaitable<bool> Connection::Answer() {
     if (state->answer.num_bytes() > 0) continue;
     if (state->answer.is_finished()) {
       state->answer.Take(&wire);  // the last chunk, where Finish() came without bytes
-      if (!wire.empty() && !co_await WriteAll(wire)) ClientLeft(*state);
+      if (!wire.empty() && !co_await WriteAll(wire)) WriteFailed(*state);
       break;
     }
     writer_wake_.expires_at(asio::steady_timer::time_point::max());
@@ -409,9 +412,13 @@ void Connection::OnFin(ExchangeState& state) {
   WakeWriter();
 }
 
-void Connection::ClientLeft(ExchangeState& state) {
+void Connection::WriteFailed(ExchangeState& state) {
+  ClientLeft(state, timed_out_ ? ExchangeEvent::kClientStalled : ExchangeEvent::kClientLeft);
+}
+
+void Connection::ClientLeft(ExchangeState& state, ExchangeEvent how) {
   if (std::exchange(state.is_client_gone, true)) return;
-  if (state.observer) state.observer(ExchangeEvent::kClientLeft);
+  if (state.observer) state.observer(how);
   WakeWriter();
 }
 

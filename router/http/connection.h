@@ -96,7 +96,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> CloseGently();
 
   ReadEnd RefuseRequest(int status, const std::string& message);
-  void ClientLeft(ExchangeState& state);
+  void ClientLeft(ExchangeState& state, ExchangeEvent how = ExchangeEvent::kClientLeft);
+  void WriteFailed(ExchangeState& state);
   void OnFin(ExchangeState& state);  // finds out whether the client has left
   bool HasBrokenDown() const;        // a reset that nobody has read yet
   // The timer ends whatever the socket is doing; timed_out_ tells.

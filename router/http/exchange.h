@@ -4,7 +4,7 @@
 // buffer, and everything that is ready when the socket can take it leaves in one write. Whoever writes a lot watches
 // num_unsent_bytes() and goes on at kDrained. An exchange dropped without an answer is answered with a 500, one dropped
 // inside a stream breaks the connection: a client never mistakes either for an end.
-// After kClientLeft everything written is dropped.
+// After kClientLeft or kClientStalled everything written is dropped.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@
 namespace tandem::router {
 
 enum class ExchangeEvent {
-  kClientLeft,  // reset, closed, or reading nothing for HttpLimits::write_stall_max; at most once
-  kDrained,     // the buffer is empty; once for each NotifyWhenDrained()
+  kClientLeft,     // reset or closed; at most once
+  kClientStalled,  // reads nothing for HttpLimits::write_stall_max: in its place
+  kDrained,        // the buffer is empty; once for each NotifyWhenDrained()
 };
 
 class Exchange {

@@ -31,7 +31,8 @@ class TestHandler final : public HttpHandler {
       absl::MutexLock lock(&mutex_);
       exchange->SetObserver([this](ExchangeEvent event) {
         absl::MutexLock lock(&mutex_);
-        ++(event == ExchangeEvent::kClientLeft ? num_left_ : num_drained_);
+        ++(event == ExchangeEvent::kDrained ? num_drained_ : num_left_);
+        if (event == ExchangeEvent::kClientStalled) ++num_stalled_;
       });
       held_ = std::move(exchange);
       return;
@@ -58,6 +59,10 @@ class TestHandler final : public HttpHandler {
   }
   bool AwaitClientLeft() { return Await(&num_left_); }
   bool AwaitDrained() { return Await(&num_drained_); }
+  int num_stalled() {
+    absl::MutexLock lock(&mutex_);
+    return num_stalled_;
+  }
   int num_left() {
     absl::MutexLock lock(&mutex_);
     return num_left_;
@@ -73,6 +78,7 @@ class TestHandler final : public HttpHandler {
   absl::Mutex mutex_;
   std::shared_ptr<Exchange> held_;
   int num_left_ = 0;
+  int num_stalled_ = 0;
   int num_drained_ = 0;
 };
 
@@ -503,6 +509,7 @@ TEST_F(HttpServerTest, ReaderThatTakesNothingIsGivenUp) {
     EXPECT_GT(exchange->num_unsent_bytes(), 0u);
   });
   EXPECT_TRUE(handler_.AwaitClientLeft());
+  EXPECT_EQ(handler_.num_stalled(), 1);
 }
 
 TEST_F(HttpServerTest, WriterHearsWhenItsBytesHaveLeft) {

@@ -23,6 +23,8 @@ from pathlib import Path
 import openai
 import yaml
 
+from tests.e2e.proxy import Proxy
+
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 MODEL = "deepseek-v3.2"
@@ -43,6 +45,13 @@ HELD = {
     "tandem_kv_transfer_outstanding_fetches",
     "tandem_kv_transfer_outstanding_bytes",
     "tandem_kv_transfer_announced_unfetched_bytes",
+    "tandem_kv_transfer_pinned_pages",
+    "tandem_kv_transfer_announced_undone_bytes",
+    "tandem_kv_transfer_lapsing_leases",
+    "tandem_num_parked_reqs",
+    "tandem_num_no_credit_reqs",
+    "tandem_unconfirmed_ends",
+    "tandem_live_queued_bytes",
 }
 
 
@@ -228,6 +237,7 @@ class Options:
     prefill_kv_cache_dtype: str | None = None  # the same
     start_order: tuple = ("prefill", "decode", "router")
     is_to_be_ready: bool = True
+    is_decode_behind_proxy: bool = False  # the first one: Cluster.proxy stands between the router and it
 
 
 class Cluster:
@@ -238,6 +248,7 @@ class Cluster:
         self.is_expected_to_log_errors = False
         self.router, self.prefills, self.decodes = None, {}, {}  # workers by number
         self.processes = []  # in order of their start
+        self.proxy = None
         self._replaced = []
         names = ["router"]
         for number in range(options.num_prefill):
@@ -250,6 +261,8 @@ class Cluster:
 
     def __enter__(self):
         try:
+            if self.options.is_decode_behind_proxy:
+                self.proxy = Proxy(HOST, self._ports["decode_rpc0"])
             for role in self.options.start_order:
                 self._start_role(role)
                 process = self.processes[-1]
@@ -288,7 +301,10 @@ class Cluster:
 
     def _stop_all(self):
         """The last one first: a router drains before its workers go."""
-        return {process: process.stop() for process in reversed(self.processes)}
+        exits = {process: process.stop() for process in reversed(self.processes)}
+        if self.proxy is not None:
+            self.proxy.close()
+        return exits
 
     def _print_logs(self):
         for process in self.processes + self._replaced:
@@ -375,10 +391,15 @@ class Cluster:
             "drain_notice": "0s",
             "prefill_workers": [f"{HOST}:{ports[f'prefill_rpc{n}']}" for n in range(self.options.num_prefill)]
             + list(self.options.further_prefill),
-            "decode_workers": [f"{HOST}:{ports[f'decode_rpc{n}']}" for n in range(self.options.num_decode)]
+            "decode_workers": [self._decode_address(number) for number in range(self.options.num_decode)]
             + list(self.options.further_decode),
         } | self.options.router
         self.router = self._start("router", 0, {"cluster": self._shared, "process": process}, ports["router"])
+
+    def _decode_address(self, number):
+        """Where the router finds that decode worker."""
+        is_behind_proxy = number == 0 and self.proxy is not None
+        return f"{HOST}:{self.proxy.port if is_behind_proxy else self._ports[f'decode_rpc{number}']}"
 
     def openai(self, **overrides):
         """The official client, without retries of its own: a test wants to see the first answer."""

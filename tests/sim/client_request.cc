@@ -6,6 +6,11 @@
 #include "absl/strings/str_join.h"
 
 namespace tandem::sim {
+namespace {
+
+constexpr int kCutsHarmless = 3;
+
+}  // namespace
 
 std::string ClientRequest::Name() const {
   return absl::StrCat("request ", number, " (", order.prompt.size(), " prompt tokens, ", expected.size(), " expected, ",
@@ -49,6 +54,9 @@ void ClientRequest::CheckFailure(const FaultPlan& plan, Violations& violations) 
   bool is_explained = false;
   switch (error.code()) {
     case absl::StatusCode::kUnavailable:
+      // Streams alone lose nothing, unless they break faster than they can be opened.
+      is_explained = plan.HasFaultsBesideCutStreams() || plan.router_link_cuts > kCutsHarmless;
+      break;
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kDataLoss:
       is_explained = plan.HasFaults();

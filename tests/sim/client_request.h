@@ -22,6 +22,8 @@ struct ClientRequest {
   absl::Duration submit_at;
   absl::Duration client_leaves_after = absl::InfiniteDuration();  // counted from its submission
   absl::Duration time_limit = absl::InfiniteDuration();
+  absl::Duration stops_reading_after = absl::InfiniteDuration();  // counted from its submission
+  absl::Duration reads_again_after = absl::ZeroDuration();        // counted from there
 
   std::vector<uint32_t> expected;  // by the oracle
   std::vector<uint32_t> received;

@@ -22,7 +22,13 @@ FaultPlan DrawFaultPlan(EventQueue& events) {
   plan.slow_message = events.Chance(0.5) ? 0.02 * events.DrawUnit() : 0;
   plan.slow_step = events.Chance(0.5) ? 0.05 * events.DrawUnit() : 0;
   plan.reads_dead_memory = events.Chance(0.5);
+  plan.credit_bytes = events.Chance(0.5) ? 8 * events.DrawInt(4, 40) : 16 * 1024;
+  plan.slow_reader = events.Chance(0.5) ? 0.3 * events.DrawUnit() : 0;
   if (events.Chance(0.15)) return plan;  // a run in which nothing breaks
+  if (events.Chance(0.15)) {             // one in which streams break and nothing else
+    plan.router_link_cuts = static_cast<int>(events.DrawInt(1, 12));
+    return plan;
+  }
   const auto times = [&](double chance, int max) {
     return events.Chance(chance) ? static_cast<int>(events.DrawInt(1, max)) : 0;
   };
@@ -38,14 +44,14 @@ FaultPlan DrawFaultPlan(EventQueue& events) {
 }
 
 std::string FaultPlan::ToString() const {
-  return absl::StrCat("prefills=", num_prefills, " decodes=", num_decodes, " requests=", num_requests,
-                      " bursts=", num_bursts, " new_tokens_max=", max_new_tokens, " prefill_pages=", prefill_pages,
-                      " decode_pages=", decode_pages, " chunk=", chunked_prefill_size,
-                      " running_max=", max_running_requests, " lanes=", num_lanes, " crashes(p,d,r)=", prefill_crashes,
-                      ",", decode_crashes, ",", router_crashes, " cuts(pair,router)=", pair_cuts, ",", router_link_cuts,
-                      " cancel=", cancel, " deadline=", deadline, " fetch(error,corrupt,stall)=", fetch_error, ",",
-                      fetch_corrupt, ",", fetch_stall, " slow(message,step)=", slow_message, ",", slow_step,
-                      " reads_dead_memory=", reads_dead_memory ? 1 : 0);
+  return absl::StrCat(
+      "prefills=", num_prefills, " decodes=", num_decodes, " requests=", num_requests, " bursts=", num_bursts,
+      " new_tokens_max=", max_new_tokens, " prefill_pages=", prefill_pages, " decode_pages=", decode_pages,
+      " chunk=", chunked_prefill_size, " running_max=", max_running_requests, " lanes=", num_lanes,
+      " crashes(p,d,r)=", prefill_crashes, ",", decode_crashes, ",", router_crashes, " cuts(pair,router)=", pair_cuts,
+      ",", router_link_cuts, " credit=", credit_bytes, " slow_reader=", slow_reader, " cancel=", cancel,
+      " deadline=", deadline, " fetch(error,corrupt,stall)=", fetch_error, ",", fetch_corrupt, ",", fetch_stall,
+      " slow(message,step)=", slow_message, ",", slow_step, " reads_dead_memory=", reads_dead_memory ? 1 : 0);
 }
 
 }  // namespace tandem::sim

@@ -24,6 +24,7 @@ struct FaultPlan {
   int chunked_prefill_size = 0;
   int max_running_requests = 0;
   int num_lanes = 2;
+  int64_t credit_bytes = 0;  // of each request
 
   // Times that a fault of this kind strikes while faults last.
   int prefill_crashes = 0;
@@ -35,6 +36,7 @@ struct FaultPlan {
   // Chances.
   double cancel = 0;         // of a request, that its client leaves
   double deadline = 0;       // of a request, that it has little time
+  double slow_reader = 0;    // of a request, that its client stops reading for a while
   double fetch_error = 0;    // of a fetch
   double fetch_corrupt = 0;  // of a fetch
   double fetch_stall = 0;    // of a fetch, that it hangs for seconds
@@ -46,6 +48,11 @@ struct FaultPlan {
 
   bool HasFaults() const {
     return prefill_crashes + decode_crashes + router_crashes + pair_cuts + router_link_cuts > 0 ||
+           fetch_error + fetch_corrupt + fetch_stall > 0;
+  }
+  // Of streams between router and workers alone: nothing is lost with them.
+  bool HasFaultsBesideCutStreams() const {
+    return prefill_crashes + decode_crashes + router_crashes + pair_cuts > 0 ||
            fetch_error + fetch_corrupt + fetch_stall > 0;
   }
   std::string ToString() const;

@@ -20,6 +20,7 @@ constexpr uint32_t kStopToken = 3;
 std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
                       " router_lost=", num_router_lost, " again=", num_again, " retractions=", retractions,
+                      " credit_retractions=", credit_retractions, " said_again=", said_again,
                       " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " events=", num_events,
                       " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
@@ -104,6 +105,10 @@ std::shared_ptr<ClientRequest> SimCluster::MakeRequest(absl::Duration submit_at)
   if (events_.Chance(0.6)) order.stop_token_ids.push_back(kStopToken);
   if (events_.Chance(plan_.cancel)) {
     client->client_leaves_after = events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(1500));
+  }
+  if (events_.Chance(plan_.slow_reader)) {
+    client->stops_reading_after = events_.DrawDuration(absl::ZeroDuration(), absl::Milliseconds(800));
+    client->reads_again_after = events_.DrawDuration(absl::Milliseconds(10), absl::Seconds(6));
   }
   if (events_.Chance(plan_.deadline)) {
     client->time_limit = events_.DrawDuration(absl::Milliseconds(20), absl::Seconds(1));
@@ -221,6 +226,9 @@ void SimCluster::CheckAtRest() {
                                    " epochs=", ledger.open_epochs, " fetches=", ledger.outstanding_fetches, "\n",
                                    engine.Describe()));
     }
+    if (engine.num_unconfirmed_ends() != 0) {
+      violations_.Add(absl::StrCat("decode keeps ends that no router has confirmed: ", engine.num_unconfirmed_ends()));
+    }
     if (engine.counters().replay_mismatches != 0) {
       violations_.Add(absl::StrCat("replayed tokens differ: ", engine.counters().replay_mismatches));
     }
@@ -230,6 +238,7 @@ void SimCluster::CheckAtRest() {
 void SimCluster::CheckServesAgain() {
   const auto client = MakeRequest(events_.now());
   client->client_leaves_after = absl::InfiniteDuration();
+  client->stops_reading_after = absl::InfiniteDuration();
   client->time_limit = absl::InfiniteDuration();
   Submit(client);
   RunUntil(events_.now() + kServeBound, [&] { return client->is_released; });
@@ -250,6 +259,8 @@ RunSummary SimCluster::Summarise() const {
   for (const auto& decode : decodes_) {
     if (decode == nullptr) continue;
     summary.retractions += decode->engine().counters().retractions;
+    summary.credit_retractions += decode->engine().counters().credit_retractions;
+    summary.said_again += decode->engine().counters().tokens_said_again;
     summary.tokens_replayed += decode->engine().counters().tokens_replayed;
     summary.wrong_sums += decode->engine().transfer().counters().wrong_sums;
   }

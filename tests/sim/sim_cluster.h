@@ -32,6 +32,8 @@ struct RunSummary {
   int num_router_lost = 0;
   int num_again = 0;        // of all of them, those that were started twice
   int64_t retractions = 0;  // of decode processes that lived to the end
+  int64_t credit_retractions = 0;
+  int64_t said_again = 0;  // tokens, to routers that came back
   int64_t tokens_replayed = 0;
   int64_t wrong_sums = 0;
   int64_t num_events = 0;

@@ -1,9 +1,13 @@
 #include "tests/sim/sim_router.h"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/credit.h"
 #include "router/pair_picker.h"
 #include "tests/sim/sim_prefill.h"
 
@@ -78,19 +82,36 @@ class SimRouter::Run final : public router::RequestListener {
   ~Run() override { router_.cluster_->Forget(request_id_); }
 
   void OnTokens(router::GeneratedTokens tokens) override {
-    if (state_.is_answer_open()) client_->CheckTokens(tokens.first_position, tokens.tokens, router_.violations_);
-    Apply(state_.OnTokens(tokens, now()));
+    num_tokens_in_line_ += static_cast<int64_t>(tokens.tokens.size());
+    const int64_t credit_tokens = router_.plan_.credit_bytes / proto::kTokenCreditBytes;
+    if (num_tokens_in_line_ > credit_tokens) {
+      router_.violations_.Add(absl::StrCat(client_->Name(), ": ", num_tokens_in_line_, " tokens wait for its client, ",
+                                           credit_tokens, " were granted"));
+    }
+    line_.push_back([this, tokens = std::move(tokens)] { TakeTokens(tokens); });
+    TakeLine();
   }
   void OnEnded(const absl::Status& error, bool is_cancelled) override {
-    if (!TryAgain(error)) Apply(state_.OnEnded(error, is_cancelled));
+    line_.push_back([this, error, is_cancelled] {
+      if (!TryAgain(error)) Apply(state_.OnEnded(error, is_cancelled));
+    });
+    TakeLine();
   }
   void OnWorkerLost(const absl::Status& cause) override {
-    if (!TryAgain(cause)) Apply(state_.OnWorkerLost(cause));
+    line_.push_back([this, cause] {
+      if (!TryAgain(cause)) Apply(state_.OnWorkerLost(cause));
+    });
+    TakeLine();
   }
 
+  void SetReading(bool is_reading) {
+    is_reading_ = is_reading;
+    TakeLine();
+  }
   void LeaveClient() {
     if (state_.is_answer_open()) client_->end = RequestEnd::kClientLeft;
     Apply(state_.OnClientLeft(now()));
+    TakeLine();
   }
   void OnTime() {
     if (now() < state_.NextWakeup()) return;
@@ -99,6 +120,7 @@ class SimRouter::Run final : public router::RequestListener {
     if (!was_released && state_.is_released()) {
       router_.violations_.Add(absl::StrCat(client_->Name(), ": its workers never confirmed that it has ended"));
     }
+    TakeLine();
   }
   ClientRequest& client() { return *client_; }
 
@@ -121,12 +143,29 @@ class SimRouter::Run final : public router::RequestListener {
     }
     return order;
   }
+  // As long as the client reads; what concerns nobody any more is taken at once.
+  void TakeLine() {
+    while (!line_.empty() && (is_reading_ || !state_.is_answer_open())) {
+      const std::function<void()> event = std::move(line_.front());
+      line_.pop_front();
+      event();
+    }
+  }
+  void TakeTokens(const router::GeneratedTokens& tokens) {
+    num_tokens_in_line_ -= static_cast<int64_t>(tokens.tokens.size());
+    router_.cluster_->TokensTaken(request_id_, tokens.choice,
+                                  tokens.first_position + static_cast<int64_t>(tokens.tokens.size()));
+    if (state_.is_answer_open()) client_->CheckTokens(tokens.first_position, tokens.tokens, router_.violations_);
+    Apply(state_.OnTokens(tokens, now()));
+  }
   // A request of which nothing has come yet is started once more, elsewhere where there is an elsewhere.
   bool TryAgain(const absl::Status& error) {
     if (!absl::IsUnavailable(error) || !state_.may_start_again() || client_->num_attempts == kAttemptsMax) return false;
     const auto pair = router::PickPair(router_.cluster_->view(), client_->order.prompt.size() + 1, router_.turn_++);
     if (!pair.ok()) return false;
     ++client_->num_attempts;
+    line_.clear();  // of the attempt that has failed
+    num_tokens_in_line_ = 0;
     router_.cluster_->GenerateAgain(request_id_, *pair, OrderNow());
     return true;
   }
@@ -157,6 +196,9 @@ class SimRouter::Run final : public router::RequestListener {
   router::RequestState state_;
   const absl::Duration started_at_;
   uint64_t request_id_ = 0;
+  std::deque<std::function<void()>> line_;  // events of the worker that wait for the client to read
+  int64_t num_tokens_in_line_ = 0;
+  bool is_reading_ = true;
 };
 
 SimRouter::SimRouter(EventQueue& events, const FaultPlan& plan, Violations& violations,
@@ -173,6 +215,7 @@ SimRouter::SimRouter(EventQueue& events, const FaultPlan& plan, Violations& viol
   options.identity.set_incarnation(events.Draw() | 1);
   options.identity.set_role("router");
   options.identity.set_protocol_version(1);
+  options.credit_bytes = plan.credit_bytes;
   cluster_ = std::make_unique<router::Cluster>(
       std::move(options),
       [this](const std::string& address, router::WorkerRole, router::WorkerChannel::Events channel) {
@@ -197,14 +240,18 @@ bool SimRouter::Submit(const std::shared_ptr<ClientRequest>& client) {
     return false;
   }
   runs_[client->number] = std::make_unique<Run>(*this, client, *pair);
-  if (client->client_leaves_after < absl::InfiniteDuration()) {
-    events_.After(client->client_leaves_after, [weak = weak_from_this(), number = client->number] {
+  const auto plan_event = [&](absl::Duration after, std::function<void(Run&)> event) {
+    if (after == absl::InfiniteDuration()) return;
+    events_.After(after, [weak = weak_from_this(), number = client->number, event = std::move(event)] {
       const auto self = weak.lock();
       if (self == nullptr) return;
       const auto it = self->runs_.find(number);
-      if (it != self->runs_.end()) it->second->LeaveClient();
+      if (it != self->runs_.end()) event(*it->second);
     });
-  }
+  };
+  plan_event(client->client_leaves_after, [](Run& run) { run.LeaveClient(); });
+  plan_event(client->stops_reading_after, [](Run& run) { run.SetReading(false); });
+  plan_event(client->stops_reading_after + client->reads_again_after, [](Run& run) { run.SetReading(true); });
   return true;
 }
 

@@ -1,0 +1,176 @@
+"""Token streams under stress: connections that break, clients that do not read, crowds, clients that die."""
+
+import concurrent.futures
+import http.client
+import json
+import socket
+import time
+import urllib.parse
+
+from tests.e2e.asking import LONG_QUESTION, request
+from tests.e2e.cluster import wait_until
+
+PATIENCE = 300  # seconds; the machine may be busy with other things
+
+
+def raw_request(**fields):
+    body = request(**fields)
+    return body | body.pop("extra_body")
+
+
+def question(number):
+    return [{"role": "user", "content": f"Question {number}: how many days has a week? " * (1 + number % 3)}]
+
+
+class Stream:
+    """One streamed answer, read chunk by chunk by the test."""
+
+    def __init__(self, cluster, receive_buffer=None, **fields):
+        address = urllib.parse.urlsplit(cluster.url)
+        self.connection = http.client.HTTPConnection(address.netloc, timeout=PATIENCE)
+        if receive_buffer is not None:
+            self.connection.sock = socket.socket()
+            self.connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self.connection.sock.settimeout(PATIENCE)
+            self.connection.sock.connect((address.hostname, address.port))
+        body = json.dumps(raw_request(**fields, stream=True))
+        self.connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        self.response = self.connection.getresponse()
+        self.content, self.finish_reason, self.error, self.num_events = "", None, None, 0
+        assert self.response.status == 200, self.response.read()
+
+    def read_event(self):
+        """False after [DONE]."""
+        while line := self.response.readline():
+            if not line.startswith(b"data: "):
+                continue
+            if line == b"data: [DONE]\n":
+                return False
+            event = json.loads(line[len(b"data: ") :])
+            self.num_events += 1
+            if "error" in event:
+                self.error = event["error"]
+            for choice in event.get("choices", ()):
+                self.content += choice["delta"].get("content") or ""
+                self.finish_reason = choice["finish_reason"] or self.finish_reason
+            return True
+        raise AssertionError(f"the stream ended without [DONE] after {self.num_events} events")
+
+    def read_all(self):
+        while self.read_event():
+            pass
+        self.connection.close()
+        return self.content, self.finish_reason, self.error
+
+
+def ask_all(cluster, numbers, **fields):
+    """Streams of all questions at once, each read by a thread of its own."""
+    with concurrent.futures.ThreadPoolExecutor(len(numbers)) as pool:
+        return list(pool.map(lambda n: Stream(cluster, messages=question(n), **fields).read_all(), numbers))
+
+
+def test_connections_that_break_between_router_and_decode_cost_no_client_a_token(fresh_cluster):
+    with fresh_cluster(is_decode_behind_proxy=True) as cluster:
+        numbers, max_tokens = range(8), 200
+        expected = ask_all(cluster, numbers, max_tokens=max_tokens)
+        assert all(finish == "length" and error is None for _, finish, error in expected)
+        generated = cluster.router.metric("tandem_generation_tokens_total")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(ask_all, cluster, numbers, max_tokens=max_tokens)
+            num_cuts = 0
+            for share in (0.1, 0.25, 0.4, 0.6, 0.8, 0.95):
+                goal = generated + share * len(numbers) * max_tokens
+                wait_until(
+                    lambda: answers.done() or cluster.router.metric("tandem_generation_tokens_total") >= goal,
+                    lambda: f"{goal} tokens",
+                    PATIENCE,
+                )
+                if not answers.done():
+                    assert cluster.proxy.cut() >= 2, "Live and Bulk were connected"
+                    num_cuts += 1
+                    wait_until(
+                        lambda: cluster.router.metric("tandem_router_streams_reattached_total") == num_cuts,
+                        lambda: "the decode worker again",
+                        PATIENCE,
+                    )
+            assert answers.result() == expected
+        assert num_cuts >= 3
+        assert cluster.router.metric("tandem_router_streams_reattached_total") >= num_cuts
+        assert cluster.router.metric("tandem_router_workers_lost_total") == 0
+        assert cluster.decode.metric("tandem_reattached_routers_total") >= num_cuts
+        cluster.wait_at_rest()
+
+
+def test_sixty_four_streams_at_once_all_end_well_and_leave_nothing(fresh_cluster):
+    with fresh_cluster(kv_cache_tokens=32768) as cluster:
+        answers = ask_all(cluster, range(64), max_tokens=200)
+        assert [(finish, error) for _, finish, error in answers] == [("length", None)] * 64
+        again = ask_all(cluster, range(3), max_tokens=200)
+        assert again == answers[:3], "alone as in the crowd"
+        cluster.wait_at_rest()
+        assert cluster.router.metric("tandem_router_unconfirmed_releases_total") == 0
+        assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
+
+
+def test_a_client_that_reads_nothing_slows_nobody_and_goes_on_exactly_when_it_reads(fresh_cluster):
+    settings = {"stream_credit_bytes": 64 * 8, "stream_unsent_bytes_max": 4096}
+    with fresh_cluster(router=settings) as cluster:
+        fields = {"messages": question(1), "max_tokens": 3000}
+        expected = Stream(cluster, **fields).read_all()
+        generated = cluster.decode.metric("tandem_generation_tokens_total")
+        slow = Stream(cluster, receive_buffer=4096, **fields)
+        # It has no room: its sequence sits out, gives its pages back, and holds nothing but its tokens.
+        wait_until(
+            lambda: cluster.decode.metric("tandem_num_parked_reqs") == 1,
+            lambda: f"a parked request: {cluster.decode.held()}, {cluster.router.held()}",
+            PATIENCE,
+        )
+        assert cluster.decode.metric("tandem_kv_pages_used") == 0
+        assert cluster.decode.metric("tandem_retracted_reqs_total", cause="no_credit") == 1
+        num_ahead = cluster.decode.metric("tandem_generation_tokens_total") - generated
+        # About 200 bytes a token: 64 KiB in the kernel's send buffer, a little in the client's, 4 KiB here, 64 tokens.
+        assert num_ahead < 1500, "what is made ahead of a reader is bounded"
+        others = ask_all(cluster, range(2, 10), max_tokens=100)
+        assert all(finish == "length" for _, finish, _ in others)
+        assert cluster.decode.metric("tandem_generation_tokens_total") - generated == num_ahead + 8 * 100
+        assert slow.read_all() == expected
+        cluster.wait_at_rest()
+
+
+def test_a_client_that_takes_nothing_for_long_is_given_up_and_counted(fresh_cluster):
+    settings = {
+        "stream_credit_bytes": 64 * 8,
+        "stream_unsent_bytes_max": 4096,
+        "http": {"write_stall_timeout": "2s"},
+    }
+    with fresh_cluster(router=settings) as cluster:
+        stalled = Stream(cluster, receive_buffer=4096, messages=question(1), max_tokens=6000)
+        wait_until(
+            lambda: cluster.router.metric("tandem_router_stalled_clients_total") == 1,
+            lambda: "a client given up",
+            PATIENCE,
+        )
+        cluster.wait_at_rest(seconds=30)
+        assert cluster.decode.metric("tandem_requests_ended_total", outcome="cancelled") == 1
+        stalled.connection.close()
+
+
+def test_the_pages_of_a_client_that_dies_are_back_soon(fresh_cluster, record_property):
+    with fresh_cluster() as cluster:
+        times = []
+        for _ in range(5):
+            stream = Stream(cluster, messages=LONG_QUESTION, max_tokens=6000)
+            for _ in range(5):
+                stream.read_event()
+            assert cluster.decode.metric("tandem_kv_pages_used") > 0
+            began = time.monotonic()
+            stream.connection.sock.close()
+            stream.response.close()
+            wait_until(
+                lambda: cluster.decode.metric("tandem_kv_pages_used") == 0, lambda: "the pages of decode", PATIENCE
+            )
+            times.append(time.monotonic() - began)
+        record_property("pages_back_seconds", times)
+        print("pages back after", [f"{1000 * t:.0f} ms" for t in times])
+        assert min(times) < 5, "a bound for a machine that does other things; idle it is some tens of milliseconds"
+        cluster.wait_at_rest()
