@@ -1,8 +1,8 @@
 // What the workers have said of one prompt and has not been looked at yet. Filled by the cluster, emptied by the
 // request's coroutine; all on the shard's thread.
 //
-// Bounded: tokens come at most max_new_tokens times a choice (RequestState ends a request that gets more), everything
-// else once. Tested through router_integration_test.cc.
+// Bounded: of each choice as many tokens wait as its worker was given credit for (Cluster::TokensTaken), everything
+// else comes once. Tested through router_integration_test.cc.
 #pragma once
 
 #include <cstdint>
