@@ -10,6 +10,7 @@ import urllib.parse
 from tests.e2e.asking import LONG_QUESTION, request
 from tests.e2e.cluster import wait_until
 
+PARKED = 'tandem_num_parked_reqs{role="decode"}'
 PATIENCE = 300  # seconds; the machine may be busy with other things
 
 
@@ -120,19 +121,20 @@ def test_a_client_that_reads_nothing_slows_nobody_and_goes_on_exactly_when_it_re
         generated = cluster.decode.metric("tandem_generation_tokens_total")
         slow = Stream(cluster, receive_buffer=4096, **fields)
         # It has no room: its sequence sits out, gives its pages back, and holds nothing but its tokens.
+        # The kernel may still make room once or twice, so what is waited for is seen in one look.
         wait_until(
-            lambda: cluster.decode.metric("tandem_num_parked_reqs") == 1,
-            lambda: f"a parked request: {cluster.decode.held()}, {cluster.router.held()}",
+            lambda: cluster.decode.held() == {PARKED: 1},
+            lambda: f"a parked request that holds nothing: {cluster.decode.held()}, {cluster.router.held()}",
             PATIENCE,
         )
-        assert cluster.decode.metric("tandem_kv_pages_used") == 0
-        assert cluster.decode.metric("tandem_retracted_reqs_total", cause="no_credit") == 1
+        assert cluster.decode.metric("tandem_retracted_reqs_total", cause="no_credit") >= 1
         num_ahead = cluster.decode.metric("tandem_generation_tokens_total") - generated
         # About 200 bytes a token: 64 KiB in the kernel's send buffer, a little in the client's, 4 KiB here, 64 tokens.
         assert num_ahead < 1500, "what is made ahead of a reader is bounded"
         others = ask_all(cluster, range(2, 10), max_tokens=100)
         assert all(finish == "length" for _, finish, _ in others)
-        assert cluster.decode.metric("tandem_generation_tokens_total") - generated == num_ahead + 8 * 100
+        num_in_all = cluster.decode.metric("tandem_generation_tokens_total") - generated
+        assert num_in_all - 8 * 100 < 1500, "still bounded"
         assert slow.read_all() == expected
         cluster.wait_at_rest()
 
