@@ -70,6 +70,10 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
     RETURN_IF_ERROR(AboutField("tools", context.prompt_format.CheckTakesTools()));
     conversation.tools = std::move(request.tools.functions);
   }
+  if (request.response_format.has_value()) {
+    RETURN_IF_ERROR(AboutField("response_format", context.prompt_format.CheckTakesResponseFormat()));
+    conversation.response_format = std::move(request.response_format);
+  }
   conversation.messages = std::move(request.messages);
   const ThinkingMode mode = request.is_thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
   const absl::StatusOr<MarkedText> prompt = EncodeChat(conversation, mode, context.prompt_format);

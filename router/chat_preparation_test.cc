@@ -184,6 +184,16 @@ TEST_F(ChatPreparationTest, ToolsThatTheModelCannotTakeAreRefusedAtTheirField) {
   EXPECT_EQ(status.message(), "tools: this model (DeepSeek-V3.2-Speciale) does not support tool calls");
 }
 
+TEST_F(ChatPreparationTest, TheFormOfTheAnswerIsToldWhereTheCheckpointHasWordsForIt) {
+  constexpr char kJson[] = R"("response_format":{"type":"json_object"})";
+  const absl::Status status = Prepare(kJson).status();
+  EXPECT_EQ(HttpStatusOf(status), 400);
+  EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"param\":\"response_format\"")) << ErrorBody(status);
+  context_.prompt_format.v32_texts.response_format_head = "F\n";
+  EXPECT_EQ(tokenizer_.Decode(Prepare(kJson)->orders[0].prompt),
+            "<｜begin▁of▁sentence｜>\n\nF\n{\"type\": \"json_object\"}<｜User｜>hi<｜Assistant｜></think>");
+}
+
 TEST_F(ChatPreparationTest, TheFormatOfTheCheckpointIsUsed) {
   context_.context_length = 1000;
   context_.prompt_format.kind = PromptFormat::Kind::kV31;

@@ -9,6 +9,7 @@
 #include "router/openai/api_error.h"
 #include "router/openai/chat_messages.h"
 #include "router/openai/json_fields.h"
+#include "router/openai/response_format.h"
 #include "router/openai/unsupported_fields.h"
 
 namespace tandem::router {
@@ -100,6 +101,7 @@ absl::Status ReadChatRequest(const json::object& request, absl::string_view body
   RETURN_IF_ERROR(ParseContinuation(request, parsed));
   RETURN_IF_ERROR(RefuseUnsupportedChatFields(request));
   ASSIGN_OR_RETURN(parsed->tools, ParseChatTools(request, body));
+  ASSIGN_OR_RETURN(parsed->response_format, ParseResponseFormat(request, body));
   RETURN_IF_ERROR(ParseLogprobs(request, &parsed->generation));
   ASSIGN_OR_RETURN(parsed->is_thinking, ParseThinking(request));
   return absl::OkStatus();

@@ -4,6 +4,8 @@
 // (unsupported_fields.h). Tested by chat_request_test.cc and chat_request_fuzz_test.cc.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,6 +21,7 @@ struct ChatRequest {
   GenerationFields generation;
   std::vector<ChatMessage> messages;  // at least one
   ChatTools tools;
+  std::optional<std::string> response_format;  // JSON text that the model is told; nothing for plain text
   bool is_thinking = false;
 };
 

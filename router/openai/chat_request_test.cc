@@ -287,7 +287,7 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("logit_bias":{"5":-1e999})"), "logit_bias[5]", "from -100 to 100"},
       {Body(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name", "is required"},
       {Body(R"("tool_choice":"required")"), "tool_choice", "not supported"},
-      {Body(R"("response_format":{"type":"json_object"})"), "response_format", "not supported"},
+      {Body(R"("response_format":{"type":"yaml"})"), "response_format.type", "must be text, json_object"},
   };
   for (const Refusal& refusal : kRefusals) {
     const absl::StatusOr<ChatRequest> request = ParseChatRequest(refusal.body);

@@ -39,7 +39,6 @@ struct UnsupportedField {
 // Of every endpoint.
 constexpr UnsupportedField kCommonFields[] = {
     {"prompt_logprobs", IsZero, "0"},
-    {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
     {"regex", Never, "null"},
     {"ebnf", Never, "null"},
     {"json_schema", Never, "null"},
@@ -78,6 +77,7 @@ constexpr UnsupportedField kCompletionFields[] = {
     {"suffix", IsEmptyString, "\"\""},
     {"prompt_embeds", Never, "null"},
     {"tools", IsEmptyArray, "[]"},
+    {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
 };
 
 absl::Status RefuseField(const json::object& request, const UnsupportedField& field) {
