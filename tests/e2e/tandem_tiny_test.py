@@ -42,6 +42,18 @@ def test_a_fact_is_found_in_a_text_of_a_thousand_tokens(tiny):
     assert answer.usage.prompt_tokens > 1000
 
 
+def test_an_answer_goes_on_from_its_front(tiny):
+    question = {"role": "user", "content": "Solve this problem step by step: What is 15% of 240?"}
+    whole = ask(tiny, question["content"]).content
+    first_line = whole.index("\n") + 1
+    messages = [question, {"role": "assistant", "content": whole[:first_line]}]
+    rest = asking.plain(
+        tiny.openai(), messages=messages, max_tokens=400,
+        extra={"ignore_eos": False, "continue_final_message": True, "add_generation_prompt": False})
+    assert rest.content == whole[first_line:]
+    assert rest.content.endswith("15% of 240 is 36.")
+
+
 def test_it_says_what_it_cannot_do(tiny):
     assert "I cannot answer that" in ask(tiny, "Write a poem about the golden tower.").content
 
