@@ -61,7 +61,7 @@ class RequestPipeline::Run final {
     exchange_->SetObserver([this](ExchangeEvent event) {
       if (event == ExchangeEvent::kClientStalled) parts_.metrics->stalled_clients.Increment();
       (event == ExchangeEvent::kDrained ? is_drained_ : has_client_left_) = true;
-      wake_.cancel();
+      OnNews();
     });
   }
   ~Run() {
@@ -74,7 +74,7 @@ class RequestPipeline::Run final {
   asio::awaitable<void> Serve();
   void GiveUp(const absl::Status& cause) {
     give_up_ = cause;
-    wake_.cancel();
+    OnNews();
   }
   RequestView View() const;
   bool is_answer_open() const { return is_answer_open_; }
@@ -86,12 +86,15 @@ class RequestPipeline::Run final {
   void MakePromptRuns(PreparedRequest prepared);
   // Fails the answer where no pair can take one of the prompts.
   void StartPromptRuns(const char* prompt_field);
-  // Turns what happens into the answer until every prompt is released by its workers.
+  // Until every prompt is released by its workers. What happens meanwhile becomes the answer in TakeNews(), at once and
+  // without a turn of the coroutine, which only minds the time: a token costs no timer.
   asio::awaitable<void> Relay();
-  asio::awaitable<void> WaitForNews();
-  // Takes what goes before everything else. False where the workers' events must wait for the client to read.
-  bool TakeClientEvents();
-  bool TakeOneEvent(size_t prompt);
+  asio::awaitable<void> WaitForTime();
+  void OnNews();
+  void TakeNews();
+  void TakeClientNews();
+  // True while the workers' events must wait for the client to read.
+  bool WaitsForReader();
   void Apply(size_t prompt, RequestState::Output output);
   // The answer has failed, or nobody wants it any more: no prompt goes on.
   void GiveUpPrompts(const absl::Status& cause);
@@ -121,6 +124,10 @@ class RequestPipeline::Run final {
   const char* finish_ = "";  // of the choice that ended last
   bool is_answer_open_ = true;
   absl::Duration news_at_ = absl::ZeroDuration();
+  absl::Duration waits_until_ = absl::ZeroDuration();  // of the coroutine
+  bool is_relaying_ = false;
+  bool is_taking_news_ = false;
+  bool has_written_ = false;
   bool is_waiting_for_reader_ = false;
   bool has_client_left_ = false;
   bool is_drained_ = false;
@@ -194,14 +201,14 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
 void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
   if (!is_answer_open_) return;
   if (!output.error.ok()) {
-    news_at_ = Now();
+    has_written_ = true;
     writer_->Fail(Advised(output.error));
     EndAnswer(output.error, "error");
     GiveUpPrompts(absl::CancelledError(kSiblingFailed));
     return;
   }
   if (!output.delta.has_news()) return;
-  news_at_ = Now();
+  has_written_ = true;
   if (output.delta.end.has_value()) finish_ = AnswerFinishName(output.delta.end->finish);
   const int index = static_cast<int>(prompt) * num_choices_ + output.delta.choice;
   writer_->Write(index, std::move(output.delta));
@@ -216,7 +223,31 @@ void RequestPipeline::Run::GiveUpPrompts(const absl::Status& cause) {
   for (const auto& prompt : prompts_) prompt->OnGiveUp(cause);
 }
 
-bool RequestPipeline::Run::TakeClientEvents() {
+void RequestPipeline::Run::OnNews() {
+  if (!is_relaying_) {
+    wake_.cancel();
+    return;
+  }
+  TakeNews();
+  if (IsReleased() || NextWakeup() < waits_until_) wake_.cancel();
+}
+
+void RequestPipeline::Run::TakeNews() {
+  if (std::exchange(is_taking_news_, true)) return;  // what it does has made further news: the loop below sees them
+  TakeClientNews();
+  for (size_t i = 0; i < prompts_.size() && !WaitsForReader();) {
+    std::optional<RequestState::Output> output = prompts_[i]->TakeEvent();
+    if (output.has_value()) {
+      Apply(i, *std::move(output));
+    } else {
+      ++i;
+    }
+  }
+  if (std::exchange(has_written_, false)) news_at_ = Now();
+  is_taking_news_ = false;
+}
+
+void RequestPipeline::Run::TakeClientNews() {
   if (std::exchange(has_client_left_, false)) {
     for (const auto& prompt : prompts_) prompt->OnClientLeft();
     if (is_answer_open_) EndAnswer(absl::CancelledError("client left"), "client_left");
@@ -224,23 +255,21 @@ bool RequestPipeline::Run::TakeClientEvents() {
   if (const absl::Status cause = std::exchange(give_up_, absl::OkStatus()); !cause.ok()) {
     for (size_t i = 0; i < prompts_.size(); ++i) Apply(i, prompts_[i]->OnGiveUp(cause));
   }
+  const absl::Duration now = Now();
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    if (Now() >= prompts_[i]->state().NextWakeup()) Apply(i, prompts_[i]->OnTime());
+    if (now >= prompts_[i]->state().NextWakeup()) Apply(i, prompts_[i]->OnTime());
   }
   if (std::exchange(is_drained_, false)) is_waiting_for_reader_ = false;
-  if (is_answer_open_ && !is_waiting_for_reader_ && MustWaitForReader()) {
+}
+
+bool RequestPipeline::Run::WaitsForReader() {
+  if (!is_answer_open_) return false;
+  if (!is_waiting_for_reader_ && MustWaitForReader()) {
     is_waiting_for_reader_ = true;
     parts_.metrics->slow_readers.Increment();
     exchange_->NotifyWhenDrained();
   }
-  return !is_answer_open_ || !is_waiting_for_reader_;
-}
-
-bool RequestPipeline::Run::TakeOneEvent(size_t prompt) {
-  std::optional<RequestState::Output> output = prompts_[prompt]->TakeEvent();
-  if (!output.has_value()) return false;
-  Apply(prompt, *std::move(output));
-  return true;
+  return is_waiting_for_reader_;
 }
 
 bool RequestPipeline::Run::IsReleased() const {
@@ -260,31 +289,29 @@ Usage RequestPipeline::Run::TotalUsage() const {
   return usage;
 }
 
-asio::awaitable<void> RequestPipeline::Run::WaitForNews() {
-  absl::Duration until = NextWakeup();
+asio::awaitable<void> RequestPipeline::Run::WaitForTime() {
   const bool may_keepalive = settings_.keepalive_interval > absl::ZeroDuration() && is_answer_open_;
-  if (may_keepalive) until = std::min(until, news_at_ + settings_.keepalive_interval);
-  if (until == absl::InfiniteDuration()) {
+  waits_until_ = NextWakeup();
+  if (may_keepalive) waits_until_ = std::min(waits_until_, news_at_ + settings_.keepalive_interval);
+  if (waits_until_ == absl::InfiniteDuration()) {
     wake_.expires_at(asio::steady_timer::time_point::max());
   } else {
-    wake_.expires_after(absl::ToChronoNanoseconds(std::max(until - Now(), absl::ZeroDuration())));
+    wake_.expires_after(absl::ToChronoNanoseconds(std::max(waits_until_ - Now(), absl::ZeroDuration())));
   }
   co_await wake_.async_wait(kAwait);
-  if (may_keepalive && Now() >= news_at_ + settings_.keepalive_interval) {
+  if (may_keepalive && is_answer_open_ && Now() >= news_at_ + settings_.keepalive_interval) {
     news_at_ = Now();
-    if (!has_client_left_) writer_->WriteKeepalive();
+    writer_->WriteKeepalive();
   }
 }
 
 asio::awaitable<void> RequestPipeline::Run::Relay() {
   news_at_ = Now();
-  for (;;) {
-    for (size_t prompt = 0; prompt < prompts_.size();) {
-      if (!TakeClientEvents()) break;
-      if (!TakeOneEvent(prompt)) ++prompt;
-    }
-    if (IsReleased()) co_return;
-    co_await WaitForNews();
+  is_relaying_ = true;
+  TakeNews();
+  while (!IsReleased()) {
+    co_await WaitForTime();
+    TakeNews();
   }
 }
 
@@ -320,7 +347,7 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
     params.num_prompt_tokens = static_cast<int64_t>(order.prompt.size());
     params.num_truncated_tokens = order.num_truncated;
     order.trace_parent = trace_parent;
-    prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { wake_.cancel(); }));
+    prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { OnNews(); }));
   }
 }
 
