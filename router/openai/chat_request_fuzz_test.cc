@@ -1,5 +1,5 @@
-// Bodies that nobody meant: mutations of real ones. Whatever comes in, the parser ends, and what it refuses it refuses
-// as an error object of one line of valid JSON with status 400.
+// Bodies that nobody meant: mutations of real ones, given to both endpoints' parsers. Whatever comes in, a parser ends,
+// and what it refuses it refuses as an error object of one line of valid JSON with status 400.
 //
 // Deterministic: seeds are fixed, a failure prints its body.
 #include <random>
@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "router/openai/api_error.h"
 #include "router/openai/chat_request.h"
+#include "router/openai/completion_request.h"
 
 namespace tandem::router {
 namespace {
@@ -24,6 +25,9 @@ const std::vector<std::string>& Corpus() {
       R"({"role":"tool","tool_call_id":"c","content":"r"}],"temperature":0.5,"top_p":1,"top_k":-1,"seed":-7})",
       R"({"model":"m","messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f",)"
       R"("parameters":{"type":"object","properties":{"x":{"type":"string","minimum":1.0}}}}}],"tool_choice":"auto"})",
+      R"({"model":"m","prompt":["a","\ud83d\ude42",""],"n":2,"echo":true,"logprobs":null,"best_of":2,"suffix":""})",
+      R"({"model":"m","prompt":[[1,2],[3]],"logprobs":5,"max_tokens":9,"logit_bias":{"7":1e2},"stop":"x"})",
+      R"({"prompt":[0,4294967295],"model":"m","add_special_tokens":false,"stream":true})",
       R"({"max_tokens":1,"model":"m","chat_template_kwargs":{"thinking":true},"reasoning_effort":"high",)"
       R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{"5":-100,"6":1.5},)"
       R"("n":2,"logprobs":true,"top_logprobs":3,"min_p":0.1,"presence_penalty":-1,"min_tokens":1})",
@@ -75,27 +79,41 @@ std::string Mutate(std::string body, std::mt19937& random) {
   return body;
 }
 
+void ExpectRefusal(const absl::Status& status, const std::string& body) {
+  ASSERT_EQ(HttpStatusOf(status), 400) << body;
+  const std::string error = ErrorBody(status);
+  ASSERT_EQ(error.find('\n'), std::string::npos) << body;
+  boost::json::error_code parse_error;
+  boost::json::parse(error, parse_error);
+  ASSERT_FALSE(parse_error) << body << "\n" << error;
+}
+
 TEST(ChatRequestFuzzTest, EveryBodyIsARequestOrAWellFormedRefusal) {
   std::mt19937 random(20261130);
-  int num_requests = 0, num_refusals = 0;
+  int num_chats = 0, num_completions = 0, num_refusals = 0;
   for (int round = 0; round < 100'000; ++round) {
     const std::string body = Mutate(Corpus()[random() % Corpus().size()], random);
-    const absl::StatusOr<ChatRequest> request = ParseChatRequest(body);
-    if (request.ok()) {
-      ++num_requests;
-      ASSERT_FALSE(request->messages.empty()) << body;
-      ASSERT_GE(request->generation.max_new_tokens.value_or(1), 1) << body;
-      continue;
+    const absl::StatusOr<ChatRequest> chat = ParseChatRequest(body);
+    if (chat.ok()) {
+      ++num_chats;
+      ASSERT_FALSE(chat->messages.empty()) << body;
+      ASSERT_GE(chat->generation.max_new_tokens.value_or(1), 1) << body;
+    } else {
+      ++num_refusals;
+      ASSERT_NO_FATAL_FAILURE(ExpectRefusal(chat.status(), body));
     }
-    ++num_refusals;
-    ASSERT_EQ(HttpStatusOf(request.status()), 400) << body;
-    const std::string error = ErrorBody(request.status());
-    ASSERT_EQ(error.find('\n'), std::string::npos) << body;
-    boost::json::error_code parse_error;
-    boost::json::parse(error, parse_error);
-    ASSERT_FALSE(parse_error) << body << "\n" << error;
+    const absl::StatusOr<CompletionRequest> completion = ParseCompletionRequest(body);
+    if (completion.ok()) {
+      ++num_completions;
+      ASSERT_FALSE(completion->prompts.empty()) << body;
+      ASSERT_GE(completion->generation.max_new_tokens.value_or(0), 1) << body;
+    } else {
+      ++num_refusals;
+      ASSERT_NO_FATAL_FAILURE(ExpectRefusal(completion.status(), body));
+    }
   }
-  EXPECT_GT(num_requests, 1000) << "the mutations are too wild to reach the checks behind the parser";
+  EXPECT_GT(num_chats, 1000) << "the mutations are too wild to reach the checks behind the parser";
+  EXPECT_GT(num_completions, 1000);
   EXPECT_GT(num_refusals, 1000);
 }
 
