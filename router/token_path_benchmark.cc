@@ -96,7 +96,7 @@ class Streams {
  public:
   Streams(int num_streams, const std::string& members)
       : cluster_(ClusterOptions(), channels_.Factory()),
-        admission_(num_streams + 1),
+        admission_({.in_flight_max = num_streams + 1}, clock_),
         pipeline_({.io_context = &io_context_,
                    .thread_pool = &thread_pool_,
                    .clock = &clock_,
