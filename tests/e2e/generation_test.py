@@ -307,3 +307,15 @@ def test_a_bad_completion_field_is_a_bad_request_that_names_it(client, fields, p
 def test_an_unknown_model_is_not_found(client):
     with pytest.raises(openai.NotFoundError):
         client.completions.create(**completion("x") | {"model": "gpt-4"})
+
+
+def test_too_many_requests_are_a_rate_limit_error(fresh_cluster):
+    limits = {"max_inflight_requests": 1, "max_queued_requests": 0}
+    with fresh_cluster(router=limits) as cluster, cluster.openai() as client:
+        stream = client.chat.completions.create(**request(max_tokens=6000), stream=True)
+        next(iter(stream))
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.completions.create(**completion("x"))
+        assert int(caught.value.response.headers["retry-after"]) >= 1
+        stream.close()
+        cluster.wait_at_rest()
