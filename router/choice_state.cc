@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "router/tokenizer/utf8.h"
 
 namespace tandem::router {
 namespace {
@@ -114,9 +115,12 @@ void ChoiceState::KeepLogprob(const GeneratedTokens& message, size_t index, bool
   pending.entry.token = message.tokens[index];
   pending.entry.logprob = message.logprobs[index];
   if (params_.num_top_logprobs > 0) pending.entry.top = message.top_logprobs[index];
-  pending.entry.text_offset = num_text_chars_;
-  // A token's text begins with the next character that the detokenizer gives: bytes it holds belong to that one too.
-  pending.due_at = num_text_bytes_ + (has_text ? 1 : 0);
+  // A token's text begins with the next character that the detokenizer gives: bytes it holds belong to that one too,
+  // unless the token cannot go on with it and leaves U+FFFD behind.
+  const bool leaves_replacement =
+      has_text && detokenizer_.num_pending_bytes() > 0 && !detokenizer_.IsContinuedBy(pending.entry.token);
+  pending.entry.text_offset = num_text_chars_ + (leaves_replacement ? 1 : 0);
+  pending.due_at = num_text_bytes_ + (leaves_replacement ? kReplacementCharacter.size() : 0) + (has_text ? 1 : 0);
   pending_logprobs_.push_back(std::move(pending));
 }
 

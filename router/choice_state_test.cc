@@ -300,6 +300,15 @@ TEST(ChoiceStateTest, WithoutToolsMarkupIsText) {
   EXPECT_EQ(script.content, "<｜DSML｜invoke name=\"f\">");
 }
 
+TEST(ChoiceStateTest, TokenThatBreaksACharacterOffBeginsBehindItsReplacement) {
+  Script script;
+  script.OneByOne({0xe5, 0xb9, B::kThinkBegin, 0xe0, 0x80, 'a'}, SequenceFinish::kLength);
+  EXPECT_EQ(script.content, "\uFFFD<think>\uFFFD\uFFFDa");
+  std::vector<int64_t> offsets;
+  for (const TokenLogprob& entry : script.logprobs) offsets.push_back(entry.text_offset);
+  EXPECT_EQ(offsets, (std::vector<int64_t>{0, 0, 1, 8, 9, 10}));
+}
+
 TEST(ChoiceStateTest, WithoutLogprobsNoneAreKept) {
   Script script({.wants_logprobs = false});
   script.OneByOne(B::Bytes("abc"), SequenceFinish::kLength);

@@ -13,6 +13,12 @@ void IncrementalDetokenizer::Append(absl::Span<const TokenId> ids, std::string* 
   pending_.erase(0, AppendDecodedUtf8(pending_, text));
 }
 
+bool IncrementalDetokenizer::IsContinuedBy(TokenId id) const {
+  const absl::string_view bytes = tokenizer_->TokenBytes(id);
+  if (pending_.empty() || bytes.empty()) return false;
+  return DecodeUtf8(pending_ + bytes[0]).kind != Utf8Char::Kind::kInvalid;
+}
+
 void IncrementalDetokenizer::Finish(std::string* text) {
   if (!pending_.empty()) text->append(kReplacementCharacter.data(), kReplacementCharacter.size());
   pending_.clear();

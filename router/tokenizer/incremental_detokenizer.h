@@ -27,6 +27,10 @@ class IncrementalDetokenizer {
   // The stream has ended: bytes of an incomplete character become one U+FFFD. The next Append() starts a new stream.
   void Finish(std::string* text);
 
+  // True where bytes wait for the rest of their character and the token's first byte can be of it: its text then begins
+  // inside that character. Where it cannot, they become U+FFFD before the token's own text.
+  bool IsContinuedBy(TokenId id) const;
+
   // Bytes that wait for the rest of their character, at most 3.
   size_t num_pending_bytes() const { return pending_.size(); }
 

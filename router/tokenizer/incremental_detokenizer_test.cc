@@ -41,6 +41,19 @@ TEST_F(IncrementalDetokenizerTest, ACharacterComesOutWithItsLastByte) {
   EXPECT_EQ(Deltas(*tokenizer_->Encode("🙂", Tokenizer::AddedTokens::kIgnore)), (Texts{"", "🙂", ""}));
 }
 
+TEST_F(IncrementalDetokenizerTest, KnowsWhichTokensGoOnWithAHeldCharacter) {
+  IncrementalDetokenizer detokenizer(*tokenizer_);
+  std::string text;
+  EXPECT_FALSE(detokenizer.IsContinuedBy(Byte(0xBD))) << "nothing waits";
+  detokenizer.Append({Byte(0xE4)}, &text);
+  EXPECT_TRUE(detokenizer.IsContinuedBy(Byte(0xBD)));
+  EXPECT_FALSE(detokenizer.IsContinuedBy(Byte('z')));
+  EXPECT_FALSE(detokenizer.IsContinuedBy(Byte(0xF0)));
+  detokenizer.Append({Byte(0xBD), Byte(0xA0)}, &text);
+  detokenizer.Append({Byte(0xE0)}, &text);
+  EXPECT_FALSE(detokenizer.IsContinuedBy(Byte(0x80))) << "overlong";
+}
+
 TEST_F(IncrementalDetokenizerTest, AByteThatCannotCompleteIsReplacedAtOnce) {
   EXPECT_EQ(Deltas(Bytes("\x80")), (Texts{"\uFFFD", ""}));
   EXPECT_EQ(Deltas(Bytes("\xE4\xBDz")), (Texts{"", "", "\uFFFDz", ""}));

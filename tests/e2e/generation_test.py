@@ -1,6 +1,8 @@
 """What requests may ask for, by the official OpenAI client: choices, logprobs, biases, seeds, completions, and errors
 as its exceptions."""
 
+import json
+
 import openai
 import pytest
 
@@ -8,8 +10,6 @@ from tests.e2e.asking import LONG_QUESTION, QUESTION, plain, request
 from tests.e2e.cluster import MODEL
 
 HOT = {"temperature": 1.0, "seed": 7}
-# Never part of a text.
-HIDDEN = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"}
 EOS = 1
 
 
@@ -17,6 +17,13 @@ EOS = 1
 def client(cluster):
     with cluster.openai() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def hidden(micro):
+    """Special tokens, which are never part of a text, but for the marks that are read there."""
+    added = json.loads((micro / "tokenizer.json").read_text())["added_tokens"]
+    return {token["content"] for token in added if token["special"]} - {"<think>", "</think>", "｜DSML｜"}
 
 
 def choices_of_stream(stream):
@@ -36,9 +43,9 @@ def choices_of_stream(stream):
     return {index: (texts[index], entries.get(index), finishes[index]) for index in texts}, usage
 
 
-def text_of(entries):
+def text_of(entries, hidden):
     """The answer's text by the bytes of its logprobs."""
-    return b"".join(bytes(entry.bytes) for entry in entries if entry.token not in HIDDEN).decode(errors="replace")
+    return b"".join(bytes(entry.bytes) for entry in entries if entry.token not in hidden).decode(errors="replace")
 
 
 # ---- n ----
@@ -89,11 +96,11 @@ def test_a_stop_string_of_one_choice_ends_that_choice_alone(client, cluster):
 # ---- Logprobs ----
 
 
-def test_every_counted_token_has_its_logprob(client):
+def test_every_counted_token_has_its_logprob(client, hidden):
     answer = client.chat.completions.create(**request(logprobs=True, top_logprobs=3))
     entries = answer.choices[0].logprobs.content
     assert len(entries) == answer.usage.completion_tokens
-    assert text_of(entries) == answer.choices[0].message.content
+    assert text_of(entries, hidden) == answer.choices[0].message.content
     for entry in entries:
         assert entry.logprob <= 0
         assert [top.logprob for top in entry.top_logprobs] == sorted((t.logprob for t in entry.top_logprobs), reverse=True)
@@ -101,12 +108,12 @@ def test_every_counted_token_has_its_logprob(client):
         assert (entry.top_logprobs[0].token, entry.top_logprobs[0].logprob) == (entry.token, entry.logprob), "greedy"
 
 
-def test_logprobs_cover_the_reasoning_too(client):
+def test_logprobs_cover_the_reasoning_too(client, hidden):
     answer = client.chat.completions.create(**request(thinking=True, logprobs=True))
     message = answer.choices[0].message
     entries = answer.choices[0].logprobs.content
     assert len(entries) == answer.usage.completion_tokens
-    assert text_of(entries).replace("</think>", "", 1) == message.reasoning_content + (message.content or "")
+    assert text_of(entries, hidden).replace("</think>", "", 1) == message.reasoning_content + (message.content or "")
 
 
 def test_logprobs_are_of_the_model_not_of_the_sampling(client):
@@ -116,14 +123,14 @@ def test_logprobs_are_of_the_model_not_of_the_sampling(client):
     assert client.chat.completions.create(**hot).choices[0].logprobs.content == greedy
 
 
-def test_no_logprob_of_what_a_stop_string_cut(client):
+def test_no_logprob_of_what_a_stop_string_cut(client, hidden):
     whole = plain(client, max_tokens=48).content
     begin = next(i for i in range(8, len(whole)) if "\ufffd" not in whole[i : i + 3])
     answer = client.chat.completions.create(**request(max_tokens=48, stop=[whole[begin : begin + 3]], logprobs=True))
     shown = answer.choices[0].message.content
     entries = answer.choices[0].logprobs.content
-    assert text_of(entries).startswith(shown)
-    assert len(text_of(entries[:-1])) <= len(shown), "only the last token may reach into the stop"
+    assert text_of(entries, hidden).startswith(shown)
+    assert len(text_of(entries[:-1], hidden)) <= len(shown), "only the last token may reach into the stop"
     assert len(entries) <= answer.usage.completion_tokens
 
 
@@ -229,7 +236,7 @@ def test_a_completion_stream_adds_up_to_the_whole_answer(client):
     assert [finishes[i] for i in range(4)] == [choice.finish_reason for choice in whole.choices]
 
 
-def test_completion_logprobs_are_parallel_and_say_where_each_token_begins(client):
+def test_completion_logprobs_are_parallel_and_say_where_each_token_begins(client, hidden):
     (choice,) = client.completions.create(**completion("one", max_tokens=10, logprobs=2)).choices
     logprobs = choice.logprobs
     assert len(logprobs.tokens) == len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == 10
@@ -238,7 +245,7 @@ def test_completion_logprobs_are_parallel_and_say_where_each_token_begins(client
         logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, logprobs.text_offset, strict=True
     ):
         assert top[token] == logprob == max(top.values())
-        if not token.startswith("bytes:") and token not in HIDDEN:
+        if not token.startswith("bytes:") and token not in hidden:
             assert choice.text[offset:].startswith(token)
 
 
