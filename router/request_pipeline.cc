@@ -127,6 +127,7 @@ class RequestPipeline::Run final {
   absl::Duration waits_until_ = absl::ZeroDuration();  // of the coroutine
   bool is_relaying_ = false;
   bool is_taking_news_ = false;
+  bool has_news_ = false;
   bool has_written_ = false;
   bool is_waiting_for_reader_ = false;
   bool has_client_left_ = false;
@@ -233,14 +234,17 @@ void RequestPipeline::Run::OnNews() {
 }
 
 void RequestPipeline::Run::TakeNews() {
-  if (std::exchange(is_taking_news_, true)) return;  // what it does has made further news: the loop below sees them
-  TakeClientNews();
-  for (size_t i = 0; i < prompts_.size() && !WaitsForReader();) {
-    std::optional<RequestState::Output> output = prompts_[i]->TakeEvent();
-    if (output.has_value()) {
-      Apply(i, *std::move(output));
-    } else {
-      ++i;
+  has_news_ = true;
+  if (std::exchange(is_taking_news_, true)) return;  // what is done below has made further news
+  while (std::exchange(has_news_, false)) {
+    TakeClientNews();
+    for (size_t i = 0; i < prompts_.size() && !WaitsForReader();) {
+      std::optional<RequestState::Output> output = prompts_[i]->TakeEvent();
+      if (output.has_value()) {
+        Apply(i, *std::move(output));
+      } else {
+        ++i;
+      }
     }
   }
   if (std::exchange(has_written_, false)) news_at_ = Now();
