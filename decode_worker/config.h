@@ -1,6 +1,8 @@
 // The decode worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
+#include <string>
+
 #include "absl/time/time.h"
 #include "base/config.h"
 #include "worker_shell/worker_config.h"
@@ -15,6 +17,7 @@ struct DecodeConfig : worker_shell::WorkerConfig {
 
   int replay_tokens_per_step = 64;
   absl::Duration router_grace = absl::Seconds(2);
+  std::string fault_lane;  // kvtransfer::FaultSpec as text; empty: no faults
 };
 
 // `config` outlives the schema.

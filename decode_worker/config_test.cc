@@ -29,6 +29,14 @@ TEST(DecodeConfigTest, NamesAnUnknownLane) {
   EXPECT_FALSE(Validate(config).ok());
 }
 
+TEST(DecodeConfigTest, NamesWhatIsWrongWithAFaultSpec) {
+  DecodeConfig config;
+  config.fault_lane = "seed=7,corrupt=0.001,at=12:stall";
+  EXPECT_TRUE(Validate(config).ok());
+  config.fault_lane = "corrupt=2";
+  EXPECT_THAT(Validate(config).message(), HasSubstr("process.fault_lane: fault spec: corrupt=2"));
+}
+
 TEST(DecodeConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   DecodeConfig config;
   config.heartbeat_interval = absl::Milliseconds(400);

@@ -505,6 +505,10 @@ std::string Engine::Describe() const {
                           request->sequences.size(), num_left, request->num_pages(), request->num_open_epochs,
                           request->generate.head.prefill_address());
   }
+  absl::StrAppend(&text, "\nprefill usable lanes_or_why_not\n");
+  for (const auto& [peer, status] : peers_) {
+    absl::StrAppend(&text, peer, status.is_usable() ? " yes " : " no ", status.detail(), "\n");
+  }
   return text;
 }
 

@@ -121,7 +121,7 @@ class Engine final {
   int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.
   size_t num_unconfirmed_ends() const { return ended_.size(); }
-  // A line for each request: /statusz.
+  // A line for each request and each prefill peer: /statusz.
   std::string Describe() const;
 
  private:
@@ -157,6 +157,7 @@ class Engine final {
   void Handle(kvtransfer::TransferFailed& output);
   void Handle(kvtransfer::PagesReleased& output);
   void Handle(kvtransfer::EpochClosed& output);
+  void Handle(kvtransfer::WrongSum& output);
   void Handle(kvtransfer::LaneQuarantined& output);
   void Handle(kvtransfer::ResetPeer& output);
 

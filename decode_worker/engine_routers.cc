@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/token_messages.h"
 
@@ -203,7 +204,7 @@ void Engine::AnnouncePrefillPeers() {
 
 void Engine::PeerUp(const std::string& peer, const kvtransfer::SourcePeer& source) {
   if (source.lanes.empty()) {
-    PeerDown(peer, absl::FailedPreconditionError("no lane to this peer works"));
+    PeerDown(peer, absl::FailedPreconditionError(source.detail.empty() ? "no lane works" : source.detail));
     return;
   }
   transfer_.PeerUp(peer, source);
@@ -213,7 +214,7 @@ void Engine::PeerUp(const std::string& peer, const kvtransfer::SourcePeer& sourc
     status.Clear();
     status.set_bootstrap_address(peer);
     status.set_is_usable(true);
-    status.set_detail(best.kind);
+    status.set_detail(source.detail.empty() ? best.kind : source.detail);
     status.set_lane(best.kind);
     status.set_lane_bytes_per_second(best.bytes_per_second);
     ReportPeer(status);
@@ -249,7 +250,12 @@ void Engine::FetchDone(uint64_t fetch_id, const absl::Status& status) {
   PumpTransfer();
 }
 
-void Engine::Handle(kvtransfer::LaneQuarantined&) {
+void Engine::Handle(kvtransfer::WrongSum& output) {
+  LOG_WARNING("wrong sum of a fetched page", {"peer", output.peer}, {"where", output.detail});
+}
+
+void Engine::Handle(kvtransfer::LaneQuarantined& output) {
+  LOG_WARNING("lane quarantined: two wrong sums in a minute", {"peer", output.peer}, {"where", output.detail});
   ++counters_.lanes_quarantined;
   ReportQuarantines();
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_layout.h"
@@ -26,6 +27,7 @@ namespace tandem::decode {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -462,6 +464,7 @@ TEST_F(EngineTest, RefusesWhatItCannotServe) {
   engine_->Drain();
   ExpectError(Submit(6, {1}, 5), absl::StatusCode::kUnavailable);
   ExpectNothingHeld();
+  EXPECT_EQ(engine_->transfer().counters().epochs_begun, 0);  // prefill has heard of none
 }
 
 TEST_F(EngineTest, TheLineIsBounded) {
@@ -745,6 +748,7 @@ TEST_F(EngineTest, RoutersNamePrefillPeersAndHearOfThem) {
   ASSERT_THAT(peer_statuses_, SizeIs(1));
   EXPECT_TRUE(peer_statuses_[0].is_usable());
   EXPECT_EQ(peer_statuses_[0].lane(), "loopback");
+  EXPECT_THAT(engine_->Describe(), HasSubstr(absl::StrCat(kPeer, " yes loopback")));
   AttachRouter(2, kRouter);  // a new stream hears of everything again
   EXPECT_THAT(peer_statuses_, SizeIs(2));
 }

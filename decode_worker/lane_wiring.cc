@@ -6,8 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "kvtransfer/fault_lane.h"
 #include "kvtransfer/lane_end.h"
 #include "kvtransfer/lane_probe.h"
+#include "kvtransfer/tcp_lane.h"
 #include "kvtransfer/ucx_am_lane.h"
 #include "kvtransfer/ucx_shm_lane.h"
 
@@ -25,6 +30,9 @@ kvtransfer::LaneEnd FromProto(const proto::LaneEnd& end) {
 absl::StatusOr<std::unique_ptr<kvtransfer::FetchLane>> Open(const proto::LaneEnd& end,
                                                             const LaneWiringOptions& options) {
   if (end.kind() == kvtransfer::kUcxShmKind) return kvtransfer::OpenUcxShmLane(FromProto(end), options.target);
+  if (end.kind() == kvtransfer::kTcpKind) {
+    return kvtransfer::OpenTcpLane(FromProto(end), options.target, options.target_incarnation);
+  }
   if (end.kind() == kvtransfer::kUcxAmKind) {
     return kvtransfer::OpenUcxAmLane(FromProto(end), options.target, options.target_incarnation, options.net_devices);
   }
@@ -38,7 +46,57 @@ const proto::LaneEnd* FindEnd(const proto::SourceRank& rank, const std::string& 
   return nullptr;
 }
 
+// Lanes of one kind to every rank of the peer, and the rate of the slowest.
+struct MeasuredLanes {
+  std::vector<std::unique_ptr<kvtransfer::FetchLane>> of_ranks;
+  double bytes_per_second = 0;
+};
+
+// A kind counts where every rank has it: one slow or broken rank makes it useless.
+// NOT_FOUND where some rank does not offer it.
+absl::StatusOr<MeasuredLanes> MeasureKind(const proto::HelloReply& reply, const std::string& kind,
+                                          const LaneWiringOptions& options, const base::Clock& clock) {
+  if (reply.ranks().empty() || std::any_of(reply.ranks().begin(), reply.ranks().end(),
+                                           [&](const auto& rank) { return FindEnd(rank, kind) == nullptr; })) {
+    return absl::NotFoundError("not offered by the peer");
+  }
+  MeasuredLanes measured;  // an early return closes what is open
+  for (const proto::SourceRank& rank : reply.ranks()) {
+    const proto::LaneEnd* end = FindEnd(rank, kind);
+    absl::StatusOr<std::unique_ptr<kvtransfer::FetchLane>> lane = Open(*end, options);
+    if (!lane.ok()) return absl::UnavailableError(lane.status().message());
+    ASSIGN_OR_RETURN(
+        const double rate,
+        kvtransfer::MeasureLane(
+            **lane,
+            {.target_offset = options.warm_up_offset,
+             .num_bytes = std::min({options.warm_up_bytes, kvtransfer::kWarmUpBytesMax, end->pool_bytes()}),
+             .limit = options.warm_up_timeout},
+            clock));
+    RETURN_IF_ERROR(kvtransfer::CheckRate(kind, rate));
+    measured.bytes_per_second = measured.of_ranks.empty() ? rate : std::min(measured.bytes_per_second, rate);
+    measured.of_ranks.push_back(*std::move(lane));
+  }
+  return measured;
+}
+
+std::unique_ptr<kvtransfer::FetchLane> WithFaults(std::unique_ptr<kvtransfer::FetchLane> lane,
+                                                  const LaneWiringOptions& options, const base::Clock& clock) {
+  if (!options.faults.has_value()) return lane;
+  return std::make_unique<kvtransfer::FaultLane>(std::move(lane), options.target, *options.faults, clock);
+}
+
 }  // namespace
+
+std::string DescribeLanes(const WiredPeer& wired) {
+  std::vector<std::string> used;
+  for (const kvtransfer::PeerLane& lane : wired.source.lanes) {
+    used.push_back(absl::StrFormat("%s %.0f MB/s", lane.kind, lane.bytes_per_second / 1e6));
+  }
+  std::string text = used.empty() ? "no lane works" : absl::StrJoin(used, ", ");
+  if (!wired.refusals.empty()) absl::StrAppend(&text, "; refused: ", absl::StrJoin(wired.refusals, "; "));
+  return text;
+}
 
 WiredPeer WirePeer(const proto::HelloReply& reply, uint64_t session, const LaneWiringOptions& options,
                    const base::Clock& clock) {
@@ -48,41 +106,27 @@ WiredPeer WirePeer(const proto::HelloReply& reply, uint64_t session, const LaneW
   wired.source.num_pages = static_cast<int64_t>(reply.num_pages());
   wired.source.num_source_ranks = reply.ranks_size();
   wired.lanes.resize(reply.ranks_size());
+  std::vector<std::pair<std::string, MeasuredLanes>> measured;
+  std::vector<double> rates;
   for (const std::string& kind : options.kinds) {
-    // A kind counts where every rank has it: one slow or broken rank makes it useless.
-    std::vector<std::unique_ptr<kvtransfer::FetchLane>> of_ranks;
-    double bytes_per_second = 0;
-    absl::Status status = reply.ranks_size() > 0 ? absl::OkStatus() : absl::NotFoundError("the peer has no ranks");
-    for (const proto::SourceRank& rank : reply.ranks()) {
-      const proto::LaneEnd* end = FindEnd(rank, kind);
-      if (end == nullptr) {
-        status = absl::NotFoundError("not offered by the peer");
-        break;
+    absl::StatusOr<MeasuredLanes> lanes = MeasureKind(reply, kind, options, clock);
+    if (!lanes.ok()) {
+      if (!absl::IsNotFound(lanes.status())) {
+        wired.refusals.push_back(absl::StrCat(kind, ": ", lanes.status().message()));
       }
-      auto lane = Open(*end, options);
-      if (!lane.ok()) {
-        status = lane.status();
-        break;
-      }
-      const auto rate = kvtransfer::MeasureLane(
-          **lane,
-          {.target_offset = options.warm_up_offset,
-           .num_bytes = std::min({options.warm_up_bytes, kvtransfer::kWarmUpBytesMax, end->pool_bytes()}),
-           .limit = options.warm_up_timeout},
-          clock);
-      of_ranks.push_back(*std::move(lane));
-      status = rate.ok() ? kvtransfer::CheckRate(kind, *rate) : rate.status();
-      if (!status.ok()) break;
-      bytes_per_second = of_ranks.size() == 1 ? *rate : std::min(bytes_per_second, *rate);
-    }
-    if (!status.ok()) {
-      wired.refusals.push_back(absl::StrCat(kind, ": ", status.message()));
-      for (const auto& lane : of_ranks) lane->Close();
       continue;
     }
-    for (size_t rank = 0; rank < of_ranks.size(); ++rank) wired.lanes[rank].push_back(std::move(of_ranks[rank]));
-    wired.source.lanes.push_back({.kind = kind, .bytes_per_second = bytes_per_second});
+    rates.push_back(lanes->bytes_per_second);
+    measured.emplace_back(kind, *std::move(lanes));
   }
+  for (const size_t place : kvtransfer::OrderByRate(rates)) {
+    auto& [kind, lanes] = measured[place];
+    wired.source.lanes.push_back({.kind = kind, .bytes_per_second = lanes.bytes_per_second});
+    for (size_t rank = 0; rank < lanes.of_ranks.size(); ++rank) {
+      wired.lanes[rank].push_back(WithFaults(std::move(lanes.of_ranks[rank]), options, clock));
+    }
+  }
+  wired.source.detail = DescribeLanes(wired);
   return wired;
 }
 

@@ -3,7 +3,8 @@
 namespace tandem::decode {
 
 DecodeMetrics::DecodeMetrics(base::Metrics& m)
-    : engine_(m),
+    : metrics_(m),
+      engine_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
       transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),
       transfer_outstanding_fetches_(m.AddGauge("tandem_kv_transfer_outstanding_fetches", "Fetches under way.")),
@@ -55,7 +56,13 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       fetch_errors_(m.AddCounter("tandem_kv_transfer_fetch_errors_total", "Fetches that a lane failed.")),
       stale_messages_(m.AddCounter("tandem_kv_transfer_stale_messages_total",
                                    "Control messages of another incarnation or of another request.")),
-      repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")) {}
+      unknown_epochs_(
+          m.AddCounter("tandem_kv_transfer_unknown_epochs_total",
+                       "Control messages of transfers that are not open here; 0 while no message is lost.")),
+      repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")),
+      lanes_refused_(m.AddCounter("tandem_kv_transfer_lanes_refused_total",
+                                  "Lanes that a prefill worker offered and that failed or were far too slow when they "
+                                  "were opened.")) {}
 
 void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes) {
   const EngineCounters& counters = engine.counters();
@@ -98,7 +105,27 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   refetched_pages_.Set(transfer.refetched_pages);
   fetch_errors_.Set(transfer.fetch_errors);
   stale_messages_.Set(transfer.stale_messages);
+  unknown_epochs_.Set(transfer.unknown_epochs);
   repeats_.Set(transfer.repeats_sent);
+}
+
+void DecodeMetrics::PeerUp(const std::string& peer, const std::vector<kvtransfer::PeerLane>& lanes,
+                           size_t num_refused) {
+  PeerDown(peer);
+  for (const kvtransfer::PeerLane& lane : lanes) {
+    prometheus::Gauge& rate = metrics_.AddGauge("tandem_kv_transfer_lane_bytes_per_second",
+                                                "Rate of each lane in use as measured when it was opened; 0 while its "
+                                                "prefill worker is down.",
+                                                {{"peer", peer}, {"lane", lane.kind}});
+    rate.Set(lane.bytes_per_second);
+    lane_rates_[peer].push_back(&rate);
+  }
+  lanes_refused_.Increment(static_cast<double>(num_refused));
+}
+
+void DecodeMetrics::PeerDown(const std::string& peer) {
+  for (prometheus::Gauge* const rate : lane_rates_[peer]) rate->Set(0);
+  lane_rates_.erase(peer);
 }
 
 }  // namespace tandem::decode

@@ -1,9 +1,14 @@
 // Every metric of the decode worker, with its help text. docs/operations.md lists them.
 #pragma once
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "absl/time/time.h"
 #include "base/metrics.h"
 #include "decode_worker/engine.h"
+#include "kvtransfer/transfer_target.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
 
@@ -15,8 +20,13 @@ class DecodeMetrics final {
   // After every engine step, on the engine's thread.
   // live_bytes: that wait for routers to read.
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes);
+  // On the engine's thread too.
+  void PeerUp(const std::string& peer, const std::vector<kvtransfer::PeerLane>& lanes, size_t num_refused);
+  void PeerDown(const std::string& peer);
 
  private:
+  base::Metrics& metrics_;
+  std::map<std::string, std::vector<prometheus::Gauge*>> lane_rates_;  // of peers that are up
   worker_shell::EngineMetrics engine_;
   prometheus::Gauge& transfer_open_epochs_;
   prometheus::Gauge& transfer_held_pages_;
@@ -49,7 +59,9 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter refetched_pages_;
   worker_shell::MirroredCounter fetch_errors_;
   worker_shell::MirroredCounter stale_messages_;
+  worker_shell::MirroredCounter unknown_epochs_;
   worker_shell::MirroredCounter repeats_;
+  prometheus::Counter& lanes_refused_;
 };
 
 }  // namespace tandem::decode

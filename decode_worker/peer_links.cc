@@ -108,11 +108,14 @@ void PeerLinks::OnEvent(const std::string& address, kvtransfer::PeerEvent event)
 
 void PeerLinks::Wire(const std::string& address, const kvtransfer::PeerUp& up) {
   auto wired = std::make_shared<WiredPeer>(WirePeer(up.reply, up.session, options_.wiring, clock_));
-  for (const std::string& refusal : wired->refusals) {
-    LOG_INFO("lane is not used", {"peer", address}, {"why", refusal});
+  if (wired->source.lanes.empty()) {  // for the moment, or for good: greeted and tried again after a while
+    return Reset(
+        {.peer = address, .session = up.session, .status = absl::FailedPreconditionError(wired->source.detail)});
   }
-  for (const kvtransfer::PeerLane& lane : wired->source.lanes) {
-    LOG_INFO("lane is wired", {"peer", address}, {"lane", lane.kind}, {"mb_per_second", lane.bytes_per_second / 1e6});
+  if (wired->refusals.empty()) {
+    LOG_INFO("prefill is wired", {"peer", address}, {"lanes", wired->source.detail});
+  } else {
+    LOG_WARNING("prefill is wired, lanes were refused", {"peer", address}, {"lanes", wired->source.detail});
   }
   absl::MutexLock lock(&mutex_);
   const auto session = sessions_.find(address);

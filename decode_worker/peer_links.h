@@ -2,7 +2,9 @@
 //
 // Opening lanes, measuring them and closing links take time; the engine's thread only leaves orders here. A peer is
 // told up when its lanes are wired, and down exactly once after each up; a session that ended while it was being wired
-// is never told up. Tested by //tests/workers (a real bootstrap service that refuses, dies and comes back).
+// is never told up. Where no lane works, the peer is down with the reasons, and is greeted and wired anew after a
+// while: a machine that was too busy for the probe need not stay refused. Tested by //tests/workers (a real bootstrap
+// service that refuses, dies and comes back).
 #pragma once
 
 #include <cstdint>

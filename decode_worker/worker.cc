@@ -128,6 +128,10 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                   .target = memory_.bytes(),
                   .warm_up_offset = static_cast<uint64_t>(layout.pool_bytes()),
                   .warm_up_bytes = kvtransfer::kWarmUpBytesMax};
+  if (!config_.fault_lane.empty()) {
+    ASSIGN_OR_RETURN(links.wiring.faults, kvtransfer::ParseFaultSpec(config_.fault_lane));
+    LOG_WARNING("lanes suffer faults on purpose", {"fault_lane", config_.fault_lane});
+  }
   links_ = std::make_unique<PeerLinks>(std::move(links), clock_, LinkEvents());
 
   RouterServiceOptions service;
@@ -181,6 +185,7 @@ PeerLinksEvents Worker::Core::LinkEvents() {
               [this](const std::string& peer, std::shared_ptr<WiredPeer> wired) {
                 thread_->PostReserved([this, peer, wired](Engine& engine) {
                   lanes_->Add(peer, std::move(wired->lanes));
+                  decode_metrics_.PeerUp(peer, wired->source.lanes, wired->refusals.size());
                   engine.PeerUp(peer, wired->source);
                 });
               },
@@ -188,6 +193,7 @@ PeerLinksEvents Worker::Core::LinkEvents() {
               [this](const std::string& peer, const absl::Status& status) {
                 thread_->PostReserved([this, peer, status](Engine& engine) {
                   lanes_->Retire(peer);
+                  decode_metrics_.PeerDown(peer);
                   engine.PeerDown(peer, status);
                 });
               },

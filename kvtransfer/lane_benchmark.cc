@@ -26,11 +26,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "kvtransfer/lane_rig.h"
+#include "kvtransfer/lane_test_end.h"
 #include "kvtransfer/loopback_lane.h"
-#include "kvtransfer/ucx_am_lane.h"
-#include "kvtransfer/ucx_shm_lane.h"
+#include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_source.h"
-#include "kvtransfer/ucx_test_end.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -87,7 +86,9 @@ int Listen(sockaddr_in& address) {
   auto source = UcxSource::Start({.pool_bytes = kPoolBytes, .is_epoch_readable = IsRigEpochReadable});
   TANDEM_CHECK(source.ok(), source.status().ToString());
   FillRandom((*source)->pool(), 1);
-  std::string text;
+  auto tcp = TcpSource::Start({.pool = (*source)->pool(), .is_epoch_readable = IsRigEpochReadable});
+  TANDEM_CHECK(tcp.ok(), tcp.status().ToString());
+  std::string text = PrintLaneEnd((*tcp)->lane_end()) + "\n";
   for (const LaneEnd& end : (*source)->lane_ends()) text += PrintLaneEnd(end) + "\n";
   TANDEM_CHECK(WriteAll(out, text.data(), text.size()), "pipe");
   close(out);
@@ -189,10 +190,7 @@ int Main() {
   FILE* const in = fdopen(fds[0], "r");
   for (char line[4096]; std::fgets(line, sizeof(line), in) != nullptr;) {
     line[std::strcspn(line, "\n")] = '\0';
-    const LaneEnd end = ParseLaneEnd(line);
-    auto lane = end.kind == kUcxShmKind ? OpenUcxShmLane(end, target) : OpenUcxAmLane(end, target, kRigIncarnation);
-    TANDEM_CHECK(lane.ok(), lane.status().ToString());
-    lanes.push_back(*std::move(lane));
+    lanes.push_back(OpenRigLane(ParseLaneEnd(line), target));
   }
   const int connection = socket(AF_INET, SOCK_STREAM, 0);
   const int on = 1;

@@ -1,6 +1,6 @@
 // Proves, for every kind of lane: the right bytes land at the right place and nowhere else, for sizes of 1 B to 16 MiB
 // and their neighbours; `done` comes exactly once, whatever is cancelled, closed or refused; and nothing hangs.
-// Not proved here: what happens when the source's process is killed (ucx_process_test.cc).
+// Not proved here: what happens when the source's process is killed (lane_process_test.cc).
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -205,7 +205,8 @@ TEST_P(LaneConformanceTest, OutlivesItsSource) {
   lane_->Close();
 }
 
-INSTANTIATE_TEST_SUITE_P(AllKinds, LaneConformanceTest, testing::Values("loopback", "fault", "ucx_shm", "ucx_am"),
+INSTANTIATE_TEST_SUITE_P(AllKinds, LaneConformanceTest,
+                         testing::Values("loopback", "fault", "ucx_shm", "tcp", "ucx_am"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

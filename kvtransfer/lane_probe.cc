@@ -1,6 +1,7 @@
 #include "kvtransfer/lane_probe.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,8 +49,23 @@ absl::StatusOr<double> MeasureLane(FetchLane& lane, const ProbeOptions& options,
 // A warm-up is one fetch alone, so these are far below what a lane gives with its window full (lane_benchmark.cc).
 double ExpectedRate(std::string_view kind) {
   if (kind == kLoopbackKind || kind == kUcxShmKind) return 2e9;
-  if (kind == kUcxAmKind) return 200e6;  // a 2 Gb/s network; a faster one is measured, not demanded
+  if (kind == kTcpKind || kind == kUcxAmKind) return 200e6;  // a 2 Gb/s network; a faster one is measured, not demanded
   return 0;
+}
+
+std::vector<size_t> OrderByRate(std::span<const double> bytes_per_second) {
+  std::vector<size_t> left(bytes_per_second.size());
+  std::iota(left.begin(), left.end(), size_t{0});
+  std::vector<size_t> order;
+  while (!left.empty()) {
+    double best = 0;
+    for (const size_t lane : left) best = std::max(best, bytes_per_second[lane]);
+    const auto next =
+        std::find_if(left.begin(), left.end(), [&](size_t lane) { return bytes_per_second[lane] >= best / 2; });
+    order.push_back(*next);
+    left.erase(next);
+  }
+  return order;
 }
 
 absl::Status CheckRate(std::string_view kind, double bytes_per_second) {

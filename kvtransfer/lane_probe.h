@@ -3,10 +3,12 @@
 // Tested by lane_probe_test.cc.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,6 +30,11 @@ absl::StatusOr<double> MeasureLane(FetchLane& lane, const ProbeOptions& options,
 
 // Bytes per second that a lane of this kind gives on a machine of today, 0 where the kind is unknown.
 double ExpectedRate(std::string_view kind);
+
+// The order in which measured lanes are to be used, as their places in the given one: first the first of those that
+// give at least half of the best rate, then the same among the rest. A probe is a few fetches on a machine that may be
+// busy: a smaller difference decides nothing against the order that was asked for.
+std::vector<size_t> OrderByRate(std::span<const double> bytes_per_second);
 
 // UNAVAILABLE, with both rates, below a tenth of what is expected.
 absl::Status CheckRate(std::string_view kind, double bytes_per_second);

@@ -72,6 +72,16 @@ TEST(LaneProbeTest, RefusesAProbeThatNoSourceAllows) {
   EXPECT_EQ(MeasureLane(lane, {.num_bytes = 0}, clock).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(LaneProbeTest, OrdersByRateWhereItDecidesAndAsAskedWhereItDoesNot) {
+  using Order = std::vector<size_t>;
+  EXPECT_EQ(OrderByRate({}), Order{});
+  EXPECT_EQ(OrderByRate(std::vector<double>{5, 5}), (Order{0, 1}));
+  EXPECT_EQ(OrderByRate(std::vector<double>{5, 9}), (Order{0, 1}));
+  EXPECT_EQ(OrderByRate(std::vector<double>{5, 11}), (Order{1, 0}));
+  EXPECT_EQ(OrderByRate(std::vector<double>{1, 100, 60}), (Order{1, 2, 0}));
+  EXPECT_EQ(OrderByRate(std::vector<double>{3, 4, 100}), (Order{2, 0, 1}));
+}
+
 TEST(LaneProbeTest, RefusesALaneBelowATenthOfItsKind) {
   for (const std::string_view kind : {"ucx_shm", "ucx_am", "loopback"}) {
     EXPECT_TRUE(CheckRate(kind, ExpectedRate(kind) / 9).ok());

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/check.h"
@@ -13,6 +14,8 @@
 #include "kvtransfer/fault_lane.h"
 #include "kvtransfer/lane_end.h"
 #include "kvtransfer/loopback_lane.h"
+#include "kvtransfer/tcp_lane.h"
+#include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_am_lane.h"
 #include "kvtransfer/ucx_shm_lane.h"
 #include "kvtransfer/ucx_source.h"
@@ -63,10 +66,7 @@ class UcxRig final : public LaneRig {
   }
   std::span<std::byte> source() override { return source_->pool(); }
   std::unique_ptr<FetchLane> Open(std::span<std::byte> target) override {
-    const LaneEnd& end = source_->lane_ends().at(0);
-    auto lane = kind_ == kUcxShmKind ? OpenUcxShmLane(end, target) : OpenUcxAmLane(end, target, kRigIncarnation);
-    TANDEM_CHECK(lane.ok(), lane.status().ToString());
-    return *std::move(lane);
+    return OpenRigLane(source_->lane_ends().at(0), target);
   }
   void StopSource() override { source_->Stop(); }
   bool HasAnsweringSource() const override { return kind_ == kUcxAmKind; }
@@ -74,6 +74,26 @@ class UcxRig final : public LaneRig {
  private:
   const std::string kind_;
   std::unique_ptr<UcxSource> source_;
+};
+
+class TcpRig final : public LaneRig {
+ public:
+  explicit TcpRig(size_t pool_bytes) : pool_(pool_bytes) {
+    auto started =
+        TcpSource::Start({.pool = pool_, .listen_host = "127.0.0.1", .is_epoch_readable = IsRigEpochReadable});
+    TANDEM_CHECK(started.ok(), started.status().ToString());
+    source_ = *std::move(started);
+  }
+  std::span<std::byte> source() override { return pool_; }
+  std::unique_ptr<FetchLane> Open(std::span<std::byte> target) override {
+    return OpenRigLane(source_->lane_end(), target);
+  }
+  void StopSource() override { source_->Stop(); }
+  bool HasAnsweringSource() const override { return true; }
+
+ private:
+  std::vector<std::byte> pool_;
+  std::unique_ptr<TcpSource> source_;
 };
 
 }  // namespace
@@ -85,8 +105,19 @@ bool IsRigEpochReadable(const FetchOrigin& origin) {
 std::unique_ptr<LaneRig> MakeLaneRig(std::string_view kind, size_t pool_bytes) {
   if (kind == "loopback") return std::make_unique<LoopbackRig>(pool_bytes);
   if (kind == "fault") return std::make_unique<FaultRig>(pool_bytes);
+  if (kind == kTcpKind) return std::make_unique<TcpRig>(pool_bytes);
   if (kind == kUcxShmKind || kind == kUcxAmKind) return std::make_unique<UcxRig>(kind, pool_bytes);
   TANDEM_CHECK(false, absl::StrCat("no rig for lanes of kind ", std::string(kind)));
+}
+
+std::unique_ptr<FetchLane> OpenRigLane(const LaneEnd& end, std::span<std::byte> target) {
+  absl::StatusOr<std::unique_ptr<FetchLane>> lane =
+      absl::InvalidArgumentError(absl::StrCat("no lane of kind ", end.kind));
+  if (end.kind == kUcxShmKind) lane = OpenUcxShmLane(end, target);
+  if (end.kind == kUcxAmKind) lane = OpenUcxAmLane(end, target, kRigIncarnation);
+  if (end.kind == kTcpKind) lane = OpenTcpLane(end, target, kRigIncarnation);
+  TANDEM_CHECK(lane.ok(), lane.status().ToString());
+  return *std::move(lane);
 }
 
 std::function<void(absl::Status)> FetchResults::Expect() {

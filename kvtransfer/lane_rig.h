@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kvtransfer/epoch_check.h"
 #include "kvtransfer/fetch_lane.h"
+#include "kvtransfer/lane_end.h"
 
 namespace tandem::kvtransfer {
 
@@ -32,8 +33,11 @@ class LaneRig {
   virtual bool HasAnsweringSource() const = 0;
 };
 
-// kind: "loopback", "fault" (every fetch delayed, reordered or duplicated), "ucx_shm", "ucx_am".
+// kind: "loopback", "fault" (every fetch delayed, reordered or duplicated), "ucx_shm", "tcp", "ucx_am".
 std::unique_ptr<LaneRig> MakeLaneRig(std::string_view kind, size_t pool_bytes);
+
+// The lane of that end's kind, of decode worker kRigIncarnation. CHECKs that it opens.
+std::unique_ptr<FetchLane> OpenRigLane(const LaneEnd& end, std::span<std::byte> target);
 
 // Collects the `done` of several fetches.
 class FetchResults {

@@ -25,6 +25,11 @@ absl::Status ToAbslStatus(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
+// Two sides that do not fit will not fit in a moment either.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status);
+}
+
 // How prefill, or the network, ended the control stream. A cut one is seen as cancelled, reset or even OK.
 absl::Status EndOf(const grpc::Status& result) {
   const absl::Status status = ToAbslStatus(result);
@@ -209,7 +214,7 @@ class PeerLink::Core {
     if (was_up) {
       backoff_.Reset();
       phase_ = Phase::kWaiting;
-      phase_until_ = now + backoff_.Next();
+      phase_until_ = now + (IsRefusal(status) ? options_.refused_retry : backoff_.Next());
       last_reason_ = status;
       if (!was_said) *down = PeerDown{.session = session_, .status = std::move(status)};
     } else {
@@ -222,7 +227,7 @@ class PeerLink::Core {
   std::optional<PeerDown> RetryLocked(absl::Duration now, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     phase_ = Phase::kWaiting;
-    const bool is_refusal = absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status);
+    const bool is_refusal = IsRefusal(status);
     phase_until_ = now + (is_refusal ? options_.refused_retry : backoff_.Next());
     // Of an unreachable peer gRPC says something else each time; a refusal's text is what people need.
     const bool is_known = last_reason_.code() == status.code() && (!is_refusal || last_reason_ == status);

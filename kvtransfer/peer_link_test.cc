@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -178,6 +179,34 @@ TEST(PeerLinkTest, AFittingPairComesUpAndCarriesMessagesBothWaysInOrder) {
   EXPECT_EQ(next, kCount + 1);
 }
 
+TEST(PeerLinkTest, MessagesOfEverySizeArriveWholeInBothDirections) {
+  ServiceLog service_log;
+  LinkLog link_log;
+  const auto service = StartService(ServiceOptions(7), service_log);
+  const auto link = StartLink(LinkOptions(service->port(), 3), link_log);
+  const uint64_t session = link_log.Await<PeerUp>().session;
+  std::vector<size_t> sizes;
+  for (int exponent = 0; exponent <= 20; ++exponent) {
+    for (const int delta : {-1, 0, 1}) sizes.push_back((size_t{1} << exponent) + delta);
+  }
+  const auto message_of = [&](uint64_t sender, uint64_t receiver, size_t i) {
+    proto::TransferMessage message = MessageOf(sender, receiver, i + 1);
+    message.mutable_first_token()->set_hidden(std::string(sizes[i], static_cast<char>('a' + i % 26)));
+    return message;
+  };
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    link->Send(session, message_of(3, 7, i));
+    service->Send(3, message_of(7, 3, i));
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto at_service =
+        service_log.Await<TargetMessage>([&](const TargetMessage& m) { return m.message.epoch() == i + 1; });
+    EXPECT_EQ(at_service.message.SerializeAsString(), message_of(3, 7, i).SerializeAsString()) << sizes[i];
+    const auto at_link = link_log.Await<PeerMessage>([&](const PeerMessage& m) { return m.message.epoch() == i + 1; });
+    EXPECT_EQ(at_link.message.SerializeAsString(), message_of(7, 3, i).SerializeAsString()) << sizes[i];
+  }
+}
+
 TEST(PeerLinkTest, SidesThatDoNotFitAreRefusedWithAReadableListUntilThePeerIsReplaced) {
   ServiceLog service_log;
   LinkLog link_log;
@@ -246,6 +275,39 @@ TEST(PeerLinkTest, ASilentPrefillIsTakenDownAlthoughItsStreamIsOpen) {
   const PeerDown down = link_log.Await<PeerDown>();
   EXPECT_EQ(down.status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(down.status.message()), HasSubstr("at most 750ms"));
+}
+
+// Its heartbeats go on: only what they say of the engine tells.
+TEST(PeerLinkTest, APrefillWhoseEngineHangsIsTakenDownAlthoughItIsHeard) {
+  ServiceLog service_log;
+  LinkLog link_log;
+  base::FakeClock clock;
+  std::atomic<int64_t> work_age_ms = 0;
+  BootstrapOptions service_options = ServiceOptions(7);
+  service_options.liveness.silence_max = absl::Minutes(10);
+  const auto service = BootstrapService::Start(
+      service_options, clock,
+      [&] { return EngineVitals{.steps = 41, .oldest_work_age = absl::Milliseconds(work_age_ms.load())}; },
+      [&](BootstrapEvent event) { service_log.Add(std::move(event)); });
+  ASSERT_TRUE(service.ok()) << service.status();
+  PeerLinkOptions options = LinkOptions((*service)->port(), 3);
+  options.liveness.silence_max = absl::Minutes(10);
+  options.liveness.engine_stall_max = absl::Seconds(5);
+  const auto link = StartLink(options, link_log, clock);
+  link_log.Await<PeerUp>();
+  for (int i = 0; i < 40; ++i) {  // ten seconds without a step and without work: nobody is blamed
+    clock.Advance(absl::Milliseconds(250));
+    ASSERT_FALSE(link_log.HasSoon<PeerDown>());
+  }
+  const absl::Duration hung_since = clock.Now();
+  while (!link_log.HasSoon<PeerDown>()) {
+    clock.Advance(absl::Milliseconds(250));
+    work_age_ms += 250;
+  }
+  EXPECT_GE(clock.Now() - hung_since, absl::Seconds(4));  // the step before the hang was up to a heartbeat earlier
+  const PeerDown down = link_log.Await<PeerDown>();
+  EXPECT_EQ(down.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(down.status.message()), HasSubstr("its engine is stuck at step 41"));
 }
 
 TEST(PeerLinkTest, ASilentDecodeIsTakenDownAlthoughItsStreamIsOpen) {

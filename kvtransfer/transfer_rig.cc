@@ -182,6 +182,8 @@ void TransferRig::Drain() {
       lines.push_back(absl::StrCat("released ", released->epoch));
     } else if (auto* closed = std::get_if<EpochClosed>(&output)) {
       lines.push_back(absl::StrCat("closed ", closed->epoch));
+    } else if (auto* wrong = std::get_if<WrongSum>(&output)) {
+      lines.push_back(absl::StrCat("wrong sum: ", wrong->detail));
     } else if (auto* quarantined = std::get_if<LaneQuarantined>(&output)) {
       lines.push_back(absl::StrCat("quarantined lane ", quarantined->lane));
     } else if (auto* reset = std::get_if<ResetPeer>(&output)) {

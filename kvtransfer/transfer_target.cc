@@ -297,6 +297,7 @@ absl::Status TransferTarget::RetryPiece(uint64_t id, TargetEpoch& epoch, const O
 void TransferTarget::StrikeWrongLanes(const std::string& peer_name) {
   const absl::Duration now = clock_->Now();
   for (auto& [index, where] : std::exchange(wrong_lanes_, {})) {
+    outputs_.push_back(WrongSum{.peer = peer_name, .lane = index, .detail = where});
     if (peers_.at(peer_name).lanes.Strike(index, now)) {
       outputs_.push_back(LaneQuarantined{.peer = peer_name, .lane = index, .detail = where});
     }

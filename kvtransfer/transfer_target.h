@@ -56,6 +56,7 @@ struct SourcePeer {
   int64_t num_pages = 0;  // of its pool
   int num_source_ranks = 1;
   std::vector<PeerLane> lanes;  // numbered by their place, best first; where there is none, Begin refuses
+  std::string detail;           // for people: lanes that are used, and those that are not, with the reason
 };
 
 // ---- Outputs ----
@@ -99,6 +100,12 @@ struct PagesReleased {
 struct EpochClosed {
   uint64_t epoch = 0;
 };
+// A page's bytes did not agree with their sum. It is fetched again, or the transfer has failed.
+struct WrongSum {
+  std::string peer;
+  int lane = 0;
+  std::string detail;  // layer, page, rank and kind of lane of the last one
+};
 // Two wrong sums within quarantine_window: the lane is not used for that long, or until the peer's next PeerUp. While
 // no lane is left, Begin answers UNAVAILABLE.
 struct LaneQuarantined {
@@ -114,7 +121,7 @@ struct ResetPeer {
 };
 
 using TargetOutput = std::variant<SendMessage, StartFetch, CancelFetches, FirstTokenArrived, TransferReady,
-                                  TransferFailed, PagesReleased, EpochClosed, LaneQuarantined, ResetPeer>;
+                                  TransferFailed, PagesReleased, EpochClosed, WrongSum, LaneQuarantined, ResetPeer>;
 
 // What is held now: all zero at rest.
 struct TargetLedger {

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
-#include "kvtransfer/ucx_sockets.h"
+#include "kvtransfer/socket_address.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -28,7 +28,11 @@ absl::StatusOr<std::unique_ptr<UcxAmClient>> UcxAmClient::Connect(const LaneEnd&
 }
 
 UcxAmClient::UcxAmClient(uint64_t pool_bytes, std::span<std::byte> target, uint64_t target_incarnation)
-    : pool_bytes_(pool_bytes), target_(target), target_incarnation_(target_incarnation) {}
+    : target_(target),
+      target_incarnation_(target_incarnation),
+      window_(
+          {.num_bytes_max = kAmPieceBytesMax, .num_runs_max = kAmPieceRunsMax, .num_unanswered_max = kAmWindowPieces},
+          pool_bytes, target.size()) {}
 
 absl::Status UcxAmClient::Open(const LaneEnd& end, const std::string& net_devices) {
   ASSIGN_OR_RETURN(context_, MakeUcpContext(UcxTransport::kTcp, net_devices));
@@ -46,7 +50,7 @@ absl::Status UcxAmClient::Open(const LaneEnd& end, const std::string& net_device
   params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-  params.sockaddr = address.ForUcx();
+  params.sockaddr = {address.get(), address.num_bytes};
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxAmClient::OnEndpointError, this};
   RETURN_IF_ERROR(FromUcx(ucp_ep_create(worker_.get(), &params, &endpoint_),
@@ -70,32 +74,16 @@ void UcxAmClient::CloseEndpoint() {
 }
 
 void UcxAmClient::Add(uint64_t epoch, std::vector<ByteRun> runs, std::function<void(absl::Status)> done) {
-  auto fetch = std::make_shared<Fetch>();
-  fetch->epoch = epoch;
-  fetch->done = std::move(done);
-  live_.emplace(fetch.get(), fetch);
-  absl::Status status = lane_status_;
-  status.Update(ValidateRuns(runs, pool_bytes_, target_.size()));
-  fetch->cutter = RunCutter(std::move(runs));
-  if (!status.ok() || fetch->cutter.IsDone()) return End(fetch, std::move(status));
-  unsent_.push_back(std::move(fetch));
-}
-
-void UcxAmClient::Cancel(uint64_t epoch) {
-  std::vector<std::shared_ptr<Fetch>> cancelled;
-  for (const auto& [key, fetch] : live_) {
-    if (fetch->epoch == epoch) cancelled.push_back(fetch);
-  }
-  for (const auto& fetch : cancelled) End(fetch, absl::CancelledError(absl::StrCat("epoch ", epoch, " is cancelled")));
+  window_.Add(epoch, std::move(runs), std::move(done));
 }
 
 void UcxAmClient::FailAll(const absl::Status& status) {
-  while (!live_.empty()) End(std::shared_ptr<Fetch>(live_.begin()->second), status);
-  CallEnded();
+  window_.FailAll(status);
+  window_.CallDone();
 }
 
 void UcxAmClient::Die(const absl::Status& cause) {
-  lane_status_.Update(absl::UnavailableError(absl::StrCat("ucx_am: ", cause.message())));
+  window_.Break(absl::UnavailableError(absl::StrCat("ucx_am: ", cause.message())));
 }
 
 bool UcxAmClient::Progress() {
@@ -105,32 +93,33 @@ bool UcxAmClient::Progress() {
   if (TimeToAnswer() == absl::ZeroDuration()) {
     Die(absl::UnavailableError(absl::StrCat("no answer from the source in ", absl::FormatDuration(kAnswerLimit))));
   }
-  if (!lane_status_.ok()) {
-    CloseEndpoint();
-    FailAll(lane_status_);
-    unanswered_.clear();
-  }
-  if (!ended_.empty()) has_moved = true;
-  CallEnded();
+  if (!window_.status().ok()) CloseEndpoint();
+  // Outside of UCX's callbacks, so that `done` may take its time.
+  if (window_.CallDone()) has_moved = true;
   return has_moved;
 }
 
+void UcxAmClient::Sleep(Waker& waker) {
+  // Nobody's events count once the lane is dead.
+  const absl::Status slept =
+      WaitForUcx(waker, window_.status().ok() ? worker_.get() : nullptr, nullptr, TimeToAnswer());
+  if (!slept.ok()) Die(slept);
+}
+
 absl::Duration UcxAmClient::TimeToAnswer() const {
-  if (has_answered_ || unanswered_.empty()) return absl::InfiniteDuration();
+  if (has_answered_ || !window_.HasUnanswered()) return absl::InfiniteDuration();
   return std::max(absl::ZeroDuration(), answer_deadline_ - base::RealClock().Now());
 }
 
 bool UcxAmClient::SendNextPiece() {
-  while (!unsent_.empty() && (unsent_.front()->has_ended || unsent_.front()->cutter.IsDone())) unsent_.pop_front();
-  if (unsent_.empty() || unanswered_.size() >= kAmWindowPieces || !lane_status_.ok()) return false;
-  const std::shared_ptr<Fetch>& fetch = unsent_.front();
-  Piece piece = {fetch, fetch->cutter.Cut(kAmPieceBytesMax, kAmPieceRunsMax)};
+  if (!window_.status().ok()) return false;
+  const bool is_first = !has_answered_ && !window_.HasUnanswered();
+  const Piece* const piece = window_.AskNext();
+  if (piece == nullptr) return false;
+  if (is_first) answer_deadline_ = base::RealClock().Now() + kAnswerLimit;
   auto message = std::make_unique<Message>();
-  message->header = {target_incarnation_, fetch->epoch, next_request_++, piece.runs.size()};
-  for (const ByteRun& run : piece.runs) message->runs.push_back({run.source_offset, run.num_bytes});
-  ++fetch->num_unanswered;
-  if (!has_answered_ && unanswered_.empty()) answer_deadline_ = base::RealClock().Now() + kAnswerLimit;
-  unanswered_.emplace(message->header.request, std::move(piece));
+  message->header = {target_incarnation_, piece->epoch, piece->request, piece->runs.size()};
+  for (const ByteRun& run : piece->runs) message->runs.push_back({run.source_offset, run.num_bytes});
   Send(std::move(message));
   return true;
 }
@@ -173,45 +162,28 @@ ucs_status_t UcxAmClient::OnReply(void* self, const void* header, size_t header_
 }
 
 void UcxAmClient::Take(const AmReply& reply, std::span<const std::byte> bytes) {
-  const auto found = unanswered_.find(reply.request);
-  if (found == unanswered_.end() || reply.target_incarnation != target_incarnation_ ||
-      reply.epoch != found->second.fetch->epoch) {
+  const Piece* const piece = window_.Find(reply.request);
+  if (piece == nullptr || reply.target_incarnation != target_incarnation_ || reply.epoch != piece->epoch) {
     return Die(absl::UnavailableError(
         absl::StrCat("a reply to nothing that was asked: epoch ", reply.epoch, " request ", reply.request)));
   }
   has_answered_ = true;
-  const Piece piece = std::move(found->second);
-  unanswered_.erase(found);
-  --piece.fetch->num_unanswered;
-  if (piece.fetch->has_ended) return;  // drained
   if (reply.code != 0) {
-    return End(piece.fetch, absl::Status(static_cast<absl::StatusCode>(reply.code),
-                                         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+    return window_.Answer(reply.request,
+                          absl::Status(static_cast<absl::StatusCode>(reply.code),
+                                       std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
   }
-  if (bytes.size() != TotalBytes(piece.runs)) {
-    Die(absl::UnavailableError(
-        absl::StrCat("a reply of ", bytes.size(), " bytes to a request of ", TotalBytes(piece.runs))));
-    return End(piece.fetch, lane_status_);
+  if (window_.IsWanted(reply.request)) {
+    if (bytes.size() != TotalBytes(piece->runs)) {
+      return Die(absl::UnavailableError(
+          absl::StrCat("a reply of ", bytes.size(), " bytes to a request of ", TotalBytes(piece->runs))));
+    }
+    for (const ByteRun& run : piece->runs) {
+      std::memcpy(target_.data() + run.target_offset, bytes.data(), run.num_bytes);
+      bytes = bytes.subspan(run.num_bytes);
+    }
   }
-  for (const ByteRun& run : piece.runs) {
-    std::memcpy(target_.data() + run.target_offset, bytes.data(), run.num_bytes);
-    bytes = bytes.subspan(run.num_bytes);
-  }
-  if (piece.fetch->cutter.IsDone() && piece.fetch->num_unanswered == 0) End(piece.fetch, absl::OkStatus());
-}
-
-void UcxAmClient::End(const std::shared_ptr<Fetch>& fetch, absl::Status status) {
-  fetch->has_ended = true;
-  ended_.emplace_back(fetch, std::move(status));
-  live_.erase(fetch.get());
-}
-
-// Outside of UCX's callbacks, so that `done` may take its time.
-void UcxAmClient::CallEnded() {
-  for (auto& [fetch, status] : std::exchange(ended_, {})) {
-    fetch->done(std::move(status));
-    fetch->done = nullptr;
-  }
+  window_.Answer(reply.request, absl::OkStatus());
 }
 
 }  // namespace tandem::kvtransfer

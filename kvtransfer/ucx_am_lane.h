@@ -7,7 +7,7 @@
 // unanswered: that bounds memory on both sides. The lane dies with its connection: everything outstanding and later
 // gets UNAVAILABLE; a new handshake opens a new lane.
 // Never put or get over UCX's TCP: 1.13.1 emulates them at a tenth of the rate or less.
-// Tested by lane_conformance_test.cc and ucx_process_test.cc.
+// Tested by lane_conformance_test.cc and lane_process_test.cc.
 #pragma once
 
 #include <cstddef>

@@ -11,10 +11,10 @@
 #include "base/clock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/lane_rig.h"
+#include "kvtransfer/socket_address.h"
 #include "kvtransfer/ucx_am_lane.h"
 #include "kvtransfer/ucx_am_wire.h"
 #include "kvtransfer/ucx_handles.h"
-#include "kvtransfer/ucx_sockets.h"
 #include "kvtransfer/ucx_source.h"
 
 namespace tandem::kvtransfer {
@@ -127,7 +127,7 @@ class BareSource final : public BarePeer {
     const SocketAddress address = *Resolve({"127.0.0.1", 0});
     ucp_listener_params_t params = {};
     params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-    params.sockaddr = address.ForUcx();
+    params.sockaddr = {address.get(), address.num_bytes};
     params.conn_handler = {&BareSource::OnConnect, this};
     EXPECT_EQ(ucp_listener_create(worker_.get(), &params, &listener_), UCS_OK);
     ucp_listener_attr_t attributes = {};
@@ -276,7 +276,7 @@ class BareTarget final : public BarePeer {
     ucp_ep_params_t params = ErrorMode();
     params.field_mask |= UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-    params.sockaddr = address.ForUcx();
+    params.sockaddr = {address.get(), address.num_bytes};
     endpoints_.emplace_back();
     EXPECT_EQ(ucp_ep_create(worker_.get(), &params, &endpoints_.back()), UCS_OK);
   }

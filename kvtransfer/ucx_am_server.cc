@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/byte_run.h"
-#include "kvtransfer/ucx_sockets.h"
+#include "kvtransfer/socket_address.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -48,7 +48,7 @@ absl::Status UcxAmServer::Listen(const std::string& host, int port) {
   ASSIGN_OR_RETURN(const SocketAddress address, Resolve(where));
   ucp_listener_params_t params = {};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-  params.sockaddr = address.ForUcx();
+  params.sockaddr = {address.get(), address.num_bytes};
   params.conn_handler = {&UcxAmServer::OnConnect, this};
   if (const ucs_status_t status = ucp_listener_create(worker_, &params, &listener_); status != UCS_OK) {
     return absl::UnavailableError(

@@ -1,10 +1,9 @@
 #include "kvtransfer/ucx_handles.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <ucs/config/global_opts.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,8 +12,10 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 
@@ -42,6 +43,12 @@ void SilenceUcx() {
   if (ucs_global_opts_get_value("LOG_LEVEL", level, sizeof(level)) == UCS_OK && std::string_view(level) == "WARN") {
     ucs_global_opts_set_value("LOG_LEVEL", "FATAL");
   }
+}
+
+constexpr char kVersionEnd = ';';
+
+std::string VersionPrefix() {
+  return absl::StrCat("ucx ", ucp_get_version_string(), absl::string_view(&kVersionEnd, 1));
 }
 
 }  // namespace
@@ -101,9 +108,17 @@ absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker) {
   ucp_address_t* address = nullptr;
   size_t num_bytes = 0;
   RETURN_IF_ERROR(FromUcx(ucp_worker_get_address(worker, &address, &num_bytes), "ucx worker address"));
-  std::string copy(reinterpret_cast<const char*>(address), num_bytes);
+  std::string told = absl::StrCat(VersionPrefix(), absl::string_view(reinterpret_cast<char*>(address), num_bytes));
   ucp_worker_release_address(worker, address);
-  return copy;
+  return told;
+}
+
+absl::StatusOr<std::string> AddressOfSameVersion(const std::string& worker_address) {
+  const std::string prefix = VersionPrefix();
+  if (absl::StartsWith(worker_address, prefix)) return worker_address.substr(prefix.size());
+  const size_t end = std::min(worker_address.find(kVersionEnd), size_t{24});  // of what may not be an address at all
+  return absl::UnavailableError(absl::StrCat("the source's UCX is \"", absl::CEscape(worker_address.substr(0, end)),
+                                             "\", ours is \"", prefix.substr(0, prefix.size() - 1), "\""));
 }
 
 absl::Status AwaitRequest(ucp_worker_h worker, ucs_status_ptr_t request, absl::Duration limit, std::string_view what) {
@@ -124,21 +139,8 @@ absl::Status AwaitRequest(ucp_worker_h worker, ucs_status_ptr_t request, absl::D
   return FromUcx(status, what);
 }
 
-UcxWaiter::UcxWaiter() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  TANDEM_CHECK(event_fd_ >= 0, absl::StrCat("eventfd: ", std::strerror(errno)));
-}
-
-UcxWaiter::~UcxWaiter() { close(event_fd_); }
-
-void UcxWaiter::Wake() {
-  const uint64_t one = 1;
-  // EAGAIN: the counter is full, so the waiter is awake already.
-  TANDEM_CHECK(write(event_fd_, &one, sizeof(one)) == sizeof(one) || errno == EAGAIN,
-               absl::StrCat("eventfd: ", std::strerror(errno)));
-}
-
-absl::Status UcxWaiter::Wait(ucp_worker_h first, ucp_worker_h second, absl::Duration limit) {
-  std::array<pollfd, 3> fds = {{{event_fd_, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}}};
+absl::Status WaitForUcx(Waker& waker, ucp_worker_h first, ucp_worker_h second, absl::Duration limit) {
+  std::array<pollfd, 3> fds = {{{waker.fd(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}}};
   const std::array<ucp_worker_h, 2> workers = {first, second};
   for (size_t i = 0; i < workers.size(); ++i) {
     if (workers[i] == nullptr) continue;
@@ -152,10 +154,7 @@ absl::Status UcxWaiter::Wait(ucp_worker_h first, ucp_worker_h second, absl::Dura
   if (poll(fds.data(), fds.size(), limit_ms) < 0 && errno != EINTR) {
     return absl::InternalError(absl::StrCat("poll: ", std::strerror(errno)));
   }
-  uint64_t count = 0;
-  if (read(event_fd_, &count, sizeof(count)) < 0 && errno != EAGAIN) {
-    return absl::InternalError(absl::StrCat("eventfd: ", std::strerror(errno)));
-  }
+  waker.Clear();
   return absl::OkStatus();
 }
 

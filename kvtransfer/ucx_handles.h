@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kvtransfer/waker.h"
 
 namespace tandem::kvtransfer {
 
@@ -41,28 +42,18 @@ enum class UcxTransport {
 // net_devices: UCX's list of network devices for kTcp ("all", "eth0,ib0"); it has no meaning for kSharedMemory.
 absl::StatusOr<UcpContext> MakeUcpContext(UcxTransport transport, const std::string& net_devices);
 absl::StatusOr<UcpWorker> MakeUcpWorker(ucp_context_h context);
+// A worker's address as it travels, with UCX's version before it: UCX 1.13 ends the process that is given an address of
+// another version or none at all.
 absl::StatusOr<std::string> WorkerAddress(ucp_worker_h worker);
+// The address alone. UNAVAILABLE, with both versions, where it is not of this UCX.
+absl::StatusOr<std::string> AddressOfSameVersion(const std::string& worker_address);
 
 // Progresses until the request is done, and frees it. DEADLINE_EXCEEDED after `limit`: it is then cancelled and freed,
 // and whatever it refers to must stay until the worker is destroyed.
 absl::Status AwaitRequest(ucp_worker_h worker, ucs_status_ptr_t request, absl::Duration limit, std::string_view what);
 
-// Puts a thread that progresses workers to sleep and wakes it from others.
-class UcxWaiter final {
- public:
-  UcxWaiter();
-  ~UcxWaiter();
-  UcxWaiter(const UcxWaiter&) = delete;
-  UcxWaiter& operator=(const UcxWaiter&) = delete;
-
-  // From any thread: the current or the next Wait returns.
-  void Wake();
-  // Sleeps until Wake, until one of the workers (either may be null) has something to progress, or until `limit` has
-  // passed; not at all where a worker has something already.
-  absl::Status Wait(ucp_worker_h first, ucp_worker_h second, absl::Duration limit);
-
- private:
-  const int event_fd_;
-};
+// Sleeps until the waker wakes (and clears it), until one of the workers (either may be null) has something to
+// progress, or until `limit` has passed; not at all where a worker has something already.
+absl::Status WaitForUcx(Waker& waker, ucp_worker_h first, ucp_worker_h second, absl::Duration limit);
 
 }  // namespace tandem::kvtransfer

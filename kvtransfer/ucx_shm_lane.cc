@@ -17,13 +17,14 @@ constexpr absl::Duration kCloseLimit = absl::Milliseconds(500);
 class UcxSegment final : public PieceSource {
  public:
   static absl::StatusOr<std::unique_ptr<PieceSource>> Map(const LaneEnd& end) {
+    ASSIGN_OR_RETURN(const std::string address, AddressOfSameVersion(end.worker_address));
     std::unique_ptr<UcxSegment> segment(new UcxSegment(end));
     ASSIGN_OR_RETURN(segment->context_, MakeUcpContext(UcxTransport::kSharedMemory, ""));
     ASSIGN_OR_RETURN(segment->worker_, MakeUcpWorker(segment->context_.get()));
     ucp_ep_params_t params = {};
     // No error mode: UCX offers no shared memory with one.
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-    params.address = reinterpret_cast<const ucp_address_t*>(end.worker_address.data());
+    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
     RETURN_IF_ERROR(Explain(ucp_ep_create(segment->worker_.get(), &params, &segment->endpoint_)));
     ucp_rkey_h rkey = nullptr;
     RETURN_IF_ERROR(Explain(ucp_ep_rkey_unpack(segment->endpoint_, end.remote_key.data(), &rkey)));

@@ -5,7 +5,7 @@
 // The segment has no name in /dev/shm (UCX unlinks it and shares it through /proc/<pid>/fd): nothing is left after
 // kill -9. It follows that both processes see each other's /proc: two containers without a shared PID namespace do
 // not, and Open says so.
-// Tested by lane_conformance_test.cc and ucx_process_test.cc.
+// Tested by lane_conformance_test.cc and lane_process_test.cc.
 #pragma once
 
 #include <cstddef>

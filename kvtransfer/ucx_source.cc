@@ -16,9 +16,9 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kvtransfer/own_address.h"
+#include "kvtransfer/socket_address.h"
 #include "kvtransfer/ucx_am_server.h"
 #include "kvtransfer/ucx_handles.h"
-#include "kvtransfer/ucx_sockets.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -79,7 +79,7 @@ class UcxSource::Engine final {
 
   void Stop() {
     is_stopping_ = true;
-    waiter_.Wake();
+    waker_.Wake();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -165,7 +165,7 @@ class UcxSource::Engine final {
         am_server_->Serve();
       }
       if (num_events > 0) continue;
-      if (const absl::Status status = waiter_.Wait(shm_worker_.get(), am_worker_.get(), absl::InfiniteDuration());
+      if (const absl::Status status = WaitForUcx(waker_, shm_worker_.get(), am_worker_.get(), absl::InfiniteDuration());
           !status.ok()) {
         LOG_ERROR("ucx source stopped", {"status", status});
         return;
@@ -209,7 +209,7 @@ class UcxSource::Engine final {
   std::unique_ptr<UcxAmServer> am_server_;
   std::span<std::byte> pool_;
   std::vector<LaneEnd> lane_ends_;
-  UcxWaiter waiter_;
+  Waker waker_;
   std::atomic<bool> is_stopping_ = false;
   std::thread thread_;
 };

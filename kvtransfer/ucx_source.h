@@ -2,7 +2,7 @@
 //
 // One thread of its own touches every UCX object; it sleeps until a message comes. Decode reads the pool by itself over
 // ucx_shm and asks this thread over ucx_am. The pool is zero at the start and stays at its place until the destructor.
-// Tested by lane_conformance_test.cc, ucx_source_test.cc and ucx_process_test.cc.
+// Tested by lane_conformance_test.cc, ucx_source_test.cc and lane_process_test.cc.
 #pragma once
 
 #include <cstddef>

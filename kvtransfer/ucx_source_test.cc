@@ -163,6 +163,21 @@ TEST(UcxSourceTest, LanesRefuseEndsThatAreNotTheirs) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(UcxSourceTest, AnEndOfAnotherUcxIsRefusedWithBothVersions) {
+  const auto source = UcxSource::Start({.pool_bytes = kPoolBytes, .offers_am = false});
+  ASSERT_TRUE(source.ok()) << source.status();
+  LaneEnd end = (*source)->lane_ends()[0];
+  std::vector<std::byte> target(kPoolBytes);
+  const std::string ours = end.worker_address.substr(0, end.worker_address.find(';'));
+  EXPECT_TRUE(OpenUcxShmLane(end, target).ok());
+  for (const std::string other : {"ucx 9.99.0", "ucx", "no address of UCX at all"}) {
+    LaneEnd stranger = end;
+    stranger.worker_address = other + end.worker_address.substr(ours.size());
+    EXPECT_EQ(OpenUcxShmLane(stranger, target).status(),
+              absl::UnavailableError("the source's UCX is \"" + other + "\", ours is \"" + ours + "\""));
+  }
+}
+
 TEST(UcxSourceTest, LanesToNowhereDieInBoundedTime) {
   // TEST-NET-2: packets go nowhere, or are refused at once where there is no route.
   std::vector<std::byte> target(100);

@@ -107,6 +107,9 @@ absl::StatusOr<bool> Checkpoint::ReadByIndex() {
     return absl::InvalidArgumentError(absl::StrCat(path, ": weight_map is missing or not an object"));
   }
   auto give_up = [&](auto&&... why) {
+    for (const auto& [tensor, file] : weight_map->get_object()) {
+      if (file.is_string()) listed_in_[std::string(tensor)] = std::string(file.get_string());
+    }
     notes_.push_back(absl::StrCat(kIndexName, " ", why..., "; the headers of all *.safetensors were read instead"));
     return false;
   };
@@ -125,6 +128,7 @@ absl::StatusOr<bool> Checkpoint::ReadByIndex() {
     tensors_.emplace(tensor->name, tensor);
     file_of_.emplace(tensor, *file);
   }
+  NoteUnnamedFiles();
   // Writers that add scales to their shards do not always list them.
   for (const auto& [name, file] : files_) {
     for (const Tensor& tensor : file->tensors()) {
@@ -134,7 +138,7 @@ absl::StatusOr<bool> Checkpoint::ReadByIndex() {
   return true;
 }
 
-absl::Status Checkpoint::ReadByScan() {
+absl::StatusOr<std::vector<std::string>> Checkpoint::ListTensorFiles() const {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
@@ -142,6 +146,21 @@ absl::Status Checkpoint::ReadByScan() {
   }
   if (error) return absl::NotFoundError(absl::StrCat(folder_, ": cannot list: ", error.message()));
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Left over from another release, or the same tensors in another form: the index decides, but somebody may want to
+// know.
+void Checkpoint::NoteUnnamedFiles() {
+  const absl::StatusOr<std::vector<std::string>> names = ListTensorFiles();
+  if (!names.ok()) return notes_.push_back(std::string(names.status().message()));
+  for (const std::string& name : *names) {
+    if (!files_.contains(name)) notes_.push_back(absl::StrCat(name, " is not named by ", kIndexName, " and not read"));
+  }
+}
+
+absl::Status Checkpoint::ReadByScan() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListTensorFiles());
   for (const std::string& name : names) {
     ASSIGN_OR_RETURN(const SafetensorsFile* file, OpenFile(name));
     for (const Tensor& tensor : file->tensors()) {
@@ -177,7 +196,14 @@ absl::StatusOr<const Tensor*> Checkpoint::Require(absl::string_view name, absl::
                                                   absl::Span<const int64_t> shape) const {
   const Tensor* tensor = Find(name);
   if (tensor == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(folder_, ": tensor '", name, "' is missing"));
+    const auto listed = listed_in_.find(std::string(name));
+    if (listed == listed_in_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(folder_, ": tensor '", name, "' is missing"));
+    }
+    const bool is_here = files_.contains(listed->second);
+    return absl::InvalidArgumentError(absl::StrCat(folder_, ": tensor '", name, "' is missing: ", kIndexName,
+                                                   " puts it into ", listed->second,
+                                                   is_here ? ", which does not hold it" : ", which is absent"));
   }
   const bool has_dtype = std::find(dtypes.begin(), dtypes.end(), tensor->dtype) != dtypes.end();
   if (has_dtype && absl::MakeConstSpan(tensor->shape) == shape) return tensor;

@@ -6,6 +6,7 @@
 // Tested by checkpoint_test.cc.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -54,6 +55,9 @@ class Checkpoint final {
   // False where the index is absent or wrong; then a note says why and nothing was kept.
   absl::StatusOr<bool> ReadByIndex();
   absl::Status ReadByScan();
+  // *.safetensors of the folder, in order.
+  absl::StatusOr<std::vector<std::string>> ListTensorFiles() const;
+  void NoteUnnamedFiles();
   absl::StatusOr<const SafetensorsFile*> OpenFile(const std::string& name);
 
   const std::string folder_;
@@ -62,6 +66,8 @@ class Checkpoint final {
   absl::flat_hash_map<absl::string_view, const Tensor*> tensors_;
   absl::flat_hash_map<const Tensor*, const SafetensorsFile*> file_of_;
   std::vector<std::string> notes_;
+  // Where an index that was given up puts each tensor: so that one that is missing is told with its file.
+  std::map<std::string, std::string, std::less<>> listed_in_;
 };
 
 }  // namespace tandem::model

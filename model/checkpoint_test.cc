@@ -106,6 +106,8 @@ TEST_F(CheckpointTest, IgnoresFilesThatATruthfulIndexDoesNotName) {
   fs::copy_file(folder_ + "/" + shard1_, folder_ + "/consolidated.safetensors");
   auto checkpoint = Checkpoint::Open(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ASSERT_EQ((*checkpoint)->notes().size(), 1u);
+  EXPECT_TRUE(absl::StrContains((*checkpoint)->notes()[0], "consolidated.safetensors is not named by"));
   fs::remove(folder_ + "/" + index_);
   absl::Status status = Checkpoint::Open(folder_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -141,6 +143,24 @@ TEST_F(CheckpointTest, RequireNamesFileTensorAndWhatWasExpected) {
       (*checkpoint)->Require("model.embed_tokens.weight", {DType::kF32, DType::kF8E4m3}, {1024, 64}).status();
   EXPECT_EQ(status.message(), absl::StrCat(folder_, "/", shard1_, ": tensor 'model.embed_tokens.weight' is BF16 ",
                                            "[1024, 128], expected F32 or F8_E4M3 [1024, 64]"));
+}
+
+TEST_F(CheckpointTest, ATensorOfAnAbsentShardIsMissingWithTheShardsName) {
+  const std::string at_norm =
+      absl::StrCat(folder_, ": tensor 'model.norm.weight' is missing: ", index_, " puts it into ");
+  const auto message_of = [&] {
+    auto checkpoint = Checkpoint::Open(folder_);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return std::string((*checkpoint)->Require("model.norm.weight", {DType::kBf16}, {128}).status().message());
+  };
+  const std::string shard =
+      absl::StrContains(Read(index_), absl::StrCat("\"model.norm.weight\":\"", shard1_)) ? shard1_ : shard2_;
+  EditShard(shard, [](std::vector<Tensor>& tensors) {
+    std::erase_if(tensors, [](const Tensor& tensor) { return tensor.name == "model.norm.weight"; });
+  });
+  EXPECT_EQ(message_of(), absl::StrCat(at_norm, shard, ", which does not hold it"));
+  fs::remove(folder_ + "/" + shard);
+  EXPECT_EQ(message_of(), absl::StrCat(at_norm, shard, ", which is absent"));
 }
 
 TEST_F(CheckpointTest, ModelHashDoesNotSeeShardsNorTheMtpCopies) {

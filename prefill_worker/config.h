@@ -17,6 +17,7 @@ struct PrefillConfig : worker_shell::WorkerConfig {
 
   std::string advertise_host = "127.0.0.1";
   int bootstrap_port = 8998;
+  int lane_port = 0;
   int chunked_prefill_size = 512;
   absl::Duration lease = absl::Seconds(2);
 };

@@ -35,12 +35,17 @@ TEST(PrefillConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   EXPECT_THAT(Validate(config).message(), HasSubstr("peer_silence_max"));
 }
 
-TEST(PrefillConfigTest, AWildcardIsNoAddressToAdvertise) {
+TEST(PrefillConfigTest, OnlyWhatOthersCanConnectToMayBeAdvertised) {
   PrefillConfig config;
-  config.advertise_host = "0.0.0.0";
-  EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument);
-  config.advertise_host = "prefill-0.prefill";
-  EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+  for (const char* bad : {"0.0.0.0", "::", "", "[::1]", "10.0.0.7:8998"}) {
+    config.advertise_host = bad;
+    EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(Validate(config).message()), HasSubstr("process.advertise_host")) << bad;
+  }
+  for (const char* good : {"prefill-0.prefill", "localhost", "10.0.0.7", "2001:db8::1", "::1", "fe80::1%lo"}) {
+    config.advertise_host = good;
+    EXPECT_TRUE(Validate(config).ok()) << good << " " << Validate(config);
+  }
 }
 
 TEST(PrefillConfigTest, PortsOfOneProcessDiffer) {

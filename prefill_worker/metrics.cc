@@ -23,7 +23,16 @@ PrefillMetrics::PrefillMetrics(base::Metrics& m)
                                   "Decode workers that were gone for longer than the lease.")),
       stale_messages_(m.AddCounter("tandem_kv_transfer_stale_messages_total",
                                    "Control messages of another incarnation or of another request.")),
-      repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages answered again.")) {}
+      unknown_epochs_(
+          m.AddCounter("tandem_kv_transfer_unknown_epochs_total",
+                       "Control messages of transfers that are not open here; 0 while no message is lost.")),
+      repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages answered again.")),
+      tcp_connections_(
+          m.AddGauge("tandem_kv_transfer_tcp_connections", "Connections of decode workers to the tcp lanes' port.")),
+      tcp_refused_(
+          m.AddCounter("tandem_kv_transfer_tcp_refused_total",
+                       "Connections to the tcp lanes' port that were not a decode worker's: port scans, health "
+                       "probes, decode workers that mean an earlier process.")) {}
 
 void PrefillMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages) {
   const EngineCounters& counters = engine.counters();
@@ -47,7 +56,13 @@ void PrefillMetrics::Update(const Engine& engine, absl::Duration step_time, size
   announced_bytes_.Set(transfer.announced_bytes);
   leases_lapsed_.Set(transfer.leases_lapsed);
   stale_messages_.Set(transfer.stale_messages);
+  unknown_epochs_.Set(transfer.unknown_epochs);
   repeats_.Set(transfer.repeats_answered);
+}
+
+void PrefillMetrics::UpdateTcp(const kvtransfer::TcpSource& source) {
+  tcp_connections_.Set(source.num_connections());
+  tcp_refused_.Set(source.num_refused());
 }
 
 }  // namespace tandem::prefill

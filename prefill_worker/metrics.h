@@ -3,6 +3,7 @@
 
 #include "absl/time/time.h"
 #include "base/metrics.h"
+#include "kvtransfer/tcp_source.h"
 #include "prefill_worker/engine.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
@@ -14,6 +15,8 @@ class PrefillMetrics final {
   explicit PrefillMetrics(base::Metrics& metrics);
   // After every engine step, on the engine's thread.
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
+  // Of the tcp lanes' source, where there is one.
+  void UpdateTcp(const kvtransfer::TcpSource& source);
 
  private:
   worker_shell::EngineMetrics engine_;
@@ -29,7 +32,10 @@ class PrefillMetrics final {
   worker_shell::MirroredCounter announced_bytes_;
   worker_shell::MirroredCounter leases_lapsed_;
   worker_shell::MirroredCounter stale_messages_;
+  worker_shell::MirroredCounter unknown_epochs_;
   worker_shell::MirroredCounter repeats_;
+  prometheus::Gauge& tcp_connections_;
+  worker_shell::MirroredCounter tcp_refused_;
 };
 
 }  // namespace tandem::prefill

@@ -13,6 +13,7 @@
 #include "kvtransfer/bootstrap_service.h"
 #include "kvtransfer/own_address.h"
 #include "kvtransfer/readable_epochs.h"
+#include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_source.h"
 #include "prefill_worker/engine.h"
 #include "prefill_worker/metrics.h"
@@ -74,7 +75,8 @@ class Worker::Core final : public Outbox {
   PrefillMetrics prefill_metrics_;
   worker_shell::EngineStatus status_;
   kvtransfer::ReadableEpochs readable_;
-  std::unique_ptr<kvtransfer::UcxSource> source_;  // owns the KV pool
+  std::unique_ptr<kvtransfer::UcxSource> source_;      // owns the KV pool
+  std::unique_ptr<kvtransfer::TcpSource> tcp_source_;  // reads it; null where tcp is not offered
   std::unique_ptr<model::ModelExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
@@ -95,17 +97,26 @@ absl::Status Worker::Core::Start() {
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config_.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());
+  const std::string lane_host =
+      kvtransfer::LaneListenHost(config_.listen_host, config_.advertise_host, config_.net_devices);
+  const kvtransfer::EpochCheck is_readable = [this](const kvtransfer::FetchOrigin& origin) {
+    return readable_.IsReadable(origin);
+  };
   ASSIGN_OR_RETURN(source_,
                    kvtransfer::UcxSource::Start({.pool_bytes = static_cast<uint64_t>(layout.pool_bytes()),
                                                  .offers_shm = Contains(config_.lanes, kvtransfer::kUcxShmKind),
                                                  .offers_am = Contains(config_.lanes, kvtransfer::kUcxAmKind),
-                                                 .am_listen_host = kvtransfer::LaneListenHost(
-                                                     config_.listen_host, config_.advertise_host, config_.net_devices),
+                                                 .am_listen_host = lane_host,
                                                  .net_devices = config_.net_devices,
-                                                 .is_epoch_readable = [this](const kvtransfer::FetchOrigin& origin) {
-                                                   return readable_.IsReadable(origin);
-                                                 }}));
-  const auto pool_bytes = source_->pool().first(layout.pool_bytes());
+                                                 .is_epoch_readable = is_readable}));
+  const std::span<std::byte> pool_bytes = source_->pool().first(layout.pool_bytes());
+  if (Contains(config_.lanes, kvtransfer::kTcpKind)) {
+    ASSIGN_OR_RETURN(tcp_source_, kvtransfer::TcpSource::Start({.pool = pool_bytes,
+                                                                .listen_host = lane_host,
+                                                                .port = config_.lane_port,
+                                                                .net_devices = config_.net_devices,
+                                                                .is_epoch_readable = is_readable}));
+  }
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
   ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes, config_.chunked_prefill_size));
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
@@ -167,7 +178,9 @@ absl::Status Worker::Core::Start() {
 absl::StatusOr<std::vector<proto::SourceRank>> Worker::Core::OfferLanes(const proto::HelloRequest& hello) const {
   const std::vector<std::string> wanted(hello.lanes().begin(), hello.lanes().end());
   proto::SourceRank rank;
-  for (const kvtransfer::LaneEnd& end : source_->lane_ends()) {
+  std::vector<kvtransfer::LaneEnd> ends = source_->lane_ends();
+  if (tcp_source_ != nullptr) ends.push_back(tcp_source_->lane_end());
+  for (const kvtransfer::LaneEnd& end : ends) {
     if (!Contains(wanted, end.kind)) continue;
     if (end.kind == kvtransfer::kUcxShmKind && hello.host_id() != host_id_) continue;
     proto::LaneEnd& offer = *rank.add_lanes();
@@ -201,6 +214,7 @@ void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
 
 void Worker::Core::AfterStep(const Engine& engine) {
   prefill_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
+  if (tcp_source_ != nullptr) prefill_metrics_.UpdateTcp(*tcp_source_);
   status_.Publish(engine, clock_.Now());
 }
 

@@ -1,6 +1,10 @@
 #include "worker_shell/worker_config.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kvcache/kv_layout.h"
 #include "kvtransfer/lane_end.h"
 
@@ -26,9 +30,11 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.Int("process.max_queued_requests", &config.max_queued_requests, {.unit = "requests", .min = 1, .max = 65536},
              "Requests that wait for pages; one more is refused with RESOURCE_EXHAUSTED.");
   schema.StringList("process.lanes", &config.lanes,
-                    "Ways that KV pages travel, best first: ucx_shm (same host), ucx_am (TCP; prefill opens a port of "
-                    "its own, which only decode workers may be able to reach: docs/adr/0007-lanes-over-ucx.md).");
-  schema.String("process.net_devices", &config.net_devices, "Network devices of ucx_am as UCX names them, or all.");
+                    "Ways that KV pages travel, best first where their measured rates are alike: ucx_shm (same host), "
+                    "tcp (any; prefill opens a port), ucx_am (active messages of UCX over TCP; its port may be "
+                    "reachable by decode workers only: docs/adr/0007-lanes-over-ucx.md).");
+  schema.String("process.net_devices", &config.net_devices,
+                "Network devices of tcp and ucx_am by their names (eth0,eth1), or all.");
   schema.Duration("process.heartbeat_interval", &config.heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
                   "How often routers and workers of the other kind get a sign of life.");
   schema.Duration("process.peer_silence_max", &config.peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
@@ -45,9 +51,10 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
 absl::Status ValidateWorker(const WorkerConfig& config) {
   if (config.lanes.empty()) return absl::InvalidArgumentError("process.lanes names no lane");
   for (const std::string& lane : config.lanes) {
-    if (lane != kvtransfer::kUcxShmKind && lane != kvtransfer::kUcxAmKind) {
+    if (std::find(std::begin(kvtransfer::kLaneKinds), std::end(kvtransfer::kLaneKinds), lane) ==
+        std::end(kvtransfer::kLaneKinds)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("process.lanes names \"", lane, "\", known are ucx_shm and ucx_am"));
+          absl::StrCat("process.lanes names \"", lane, "\", known are ", absl::StrJoin(kvtransfer::kLaneKinds, ", ")));
     }
   }
   if (config.peer_silence_max < 2 * config.heartbeat_interval) {

@@ -24,7 +24,7 @@ struct WorkerConfig {
   int64_t kv_cache_tokens = 16384;
   int max_running_requests = 32;
   int max_queued_requests = 256;
-  std::vector<std::string> lanes = {"ucx_shm", "ucx_am"};
+  std::vector<std::string> lanes = {"ucx_shm", "tcp"};
   std::string net_devices = "all";
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);

@@ -220,7 +220,7 @@ class Options:
     """What tests vary; everything else has one value."""
 
     chunked_prefill_size: int = 512
-    lanes: tuple = ("ucx_shm", "ucx_am")
+    lanes: tuple = ("ucx_shm", "tcp")
     context_length: int = 8192
     kv_cache_tokens: int = 16384
     num_shards: int = 1

@@ -33,7 +33,7 @@ def usual(shared_cluster):
 
 
 @pytest.mark.parametrize("chunked_prefill_size", [64, 100, 512])
-@pytest.mark.parametrize("lane", ["ucx_shm", "ucx_am"])
+@pytest.mark.parametrize("lane", ["ucx_shm", "tcp", "ucx_am"])
 def test_chunk_size_and_lane_change_no_token(fresh_cluster, usual, chunked_prefill_size, lane):
     with fresh_cluster(chunked_prefill_size=chunked_prefill_size, lanes=(lane,)) as cluster:
         assert f"usable over {lane}" in get(cluster.url + "/statusz")[1]

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <set>
@@ -20,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "kvcache/kv_layout.h"
 #include "model/testing/micro_model.h"
 #include "prefill_worker/config.h"
 #include "prefill_worker/worker.h"
@@ -35,6 +37,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kRouter = 77;
 constexpr int kVocabSize = 1024;
+constexpr int kNumLayers = 2;  // of v32-micro, as its config.json says
 
 // v32-micro of that seed, written once for this process.
 std::string CheckpointFolder(uint64_t seed = 1) {
@@ -180,10 +183,11 @@ class TwoWorkersTest : public ::testing::Test {
     ASSERT_TRUE(worker.ok()) << worker.status();
     prefill_ = *std::move(worker);
   }
-  void StartDecode(const std::vector<std::string>& lanes, const std::string& model_path = CheckpointFolder()) {
+  void StartDecode(const std::vector<std::string>& lanes, const std::string& model_path = CheckpointFolder(),
+                   const std::string& instance = "decode-0") {
     decode::DecodeConfig config;
     config.cluster.model_path = model_path;
-    config.instance = "decode-0";
+    config.instance = instance;
     config.listen_host = config.admin_host = "127.0.0.1";
     config.rpc_port = config.admin_port = 0;
     config.kv_cache_tokens = 2048;
@@ -255,10 +259,57 @@ TEST_F(TwoWorkersTest, OverSharedMemoryTheTokensAreThoseOfOneProcess) {
 }
 
 TEST_F(TwoWorkersTest, OverTcpAndInSmallChunksTheTokensAreTheSame) {
-  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_am"}, /*chunked_prefill_size=*/100));
-  ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_am"}));
-  EXPECT_EQ(router_->AwaitPeer(true).lane(), "ucx_am");
-  ExpectRightAnswers();
+  for (const char* lane : {"tcp", "ucx_am"}) {
+    TearDown();
+    ASSERT_NO_FATAL_FAILURE(StartPrefill({lane}, /*chunked_prefill_size=*/100));
+    ASSERT_NO_FATAL_FAILURE(StartDecode({lane}));
+    EXPECT_EQ(router_->AwaitPeer(true).lane(), lane);
+    ExpectRightAnswers();
+  }
+}
+
+// Around the edges of pages and of chunks: every page crosses the wire once, whole, and nothing else does.
+TEST_F(TwoWorkersTest, PromptsAroundTheEdgesOfPagesAndChunksMoveExactlyTheirPages) {
+  constexpr int kChunk = 128;
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"tcp"}, kChunk));
+  ASSERT_NO_FATAL_FAILURE(StartDecode({"tcp"}));
+  router_->AwaitPeer(true);
+  constexpr int kLengths[] = {63, 64, 65, kChunk - 1, kChunk, kChunk + 1, 2 * kChunk, 3 * kChunk + 1};
+  double expected_bytes = 0;
+  uint64_t id = 0;
+  for (const int length : kLengths) {
+    router_->Generate(id, Prompt(length), 3, 0.0f);
+    const auto answers = router_->Collect(static_cast<int>(++id));
+    EXPECT_EQ(answers.at(id - 1).tokens, Expected(id - 1, length, 3, 0.0f)) << "prompt of " << length << " tokens";
+    expected_bytes += static_cast<double>((length + 63) / 64) * kNumLayers * kvcache::KvLayout{}.page_bytes();
+    EXPECT_EQ(Metric(decode_->admin_port(), "tandem_kv_transfer_fetched_bytes_total"), expected_bytes)
+        << "prompt of " << length << " tokens";
+  }
+  EXPECT_EQ(Metric(prefill_->admin_port(), "tandem_kv_transfer_announced_bytes_total"), expected_bytes);
+}
+
+// A cold start of one prefill and two decode workers; both greet, wire and send long prompts at the same moment.
+TEST_F(TwoWorkersTest, ABurstRightAfterAColdStartIsAnswered) {
+  constexpr int kBurst = 4;  // of each decode worker
+  for (int start = 0; start < 3; ++start) {
+    TearDown();
+    ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp"}, /*chunked_prefill_size=*/100));
+    ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm", "tcp"}));
+    const auto first_decode = std::move(decode_);
+    const auto first_router = std::move(router_);
+    ASSERT_NO_FATAL_FAILURE(StartDecode({"tcp"}, CheckpointFolder(), "decode-1"));
+    for (RouterEnd* router : {first_router.get(), router_.get()}) router->AwaitPeer(true);
+    for (uint64_t id = 0; id < kBurst; ++id) {
+      first_router->Generate(id, Prompt(300), 2, 0.0f);
+      router_->Generate(kBurst + id, Prompt(300), 2, 0.0f);
+    }
+    const std::vector<uint32_t> expected = Expected(0, 300, 2, 0.0f);
+    for (RouterEnd* router : {first_router.get(), router_.get()}) {
+      for (const auto& [id, answer] : router->Collect(kBurst)) {
+        EXPECT_EQ(answer.tokens, expected) << id << " " << answer.ended.error().message();
+      }
+    }
+  }
 }
 
 TEST_F(TwoWorkersTest, ACancelIsConfirmedWhenBothSidesHoldNothing) {
@@ -288,13 +339,13 @@ TEST_F(TwoWorkersTest, WorkersOfDifferentModelsRefuseEachOtherReadably) {
 }
 
 TEST_F(TwoWorkersTest, ARestartedPrefillWorkerIsFoundAgain) {
-  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "ucx_am"}));
-  ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm", "ucx_am"}));
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}));
+  ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm", "tcp", "ucx_am"}));
   router_->AwaitPeer(true);
   const int bootstrap_port = prefill_->bootstrap_port();
   prefill_.reset();
   router_->AwaitPeer(false);
-  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "ucx_am"}, 512, bootstrap_port));
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}, 512, bootstrap_port));
   router_->AwaitPeer(true);
   ExpectRightAnswers();
 }
@@ -304,13 +355,15 @@ TEST_F(TwoWorkersTest, ADrainEndsWhenTheRunningRequestsHaveAndRefusesNewOnes) {
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
   EXPECT_THAT(tests::HttpGet(decode_->admin_port(), "/readyz"), HasSubstr("200"));
-  router_->Generate(0, Prompt(50), 30, 0.0f);
+  router_->Generate(0, Prompt(50), 600, 0.0f);
   router_->AwaitFirstToken(0);
-  ASSERT_TRUE(decode_->Drain(absl::Seconds(30)).ok());
-  EXPECT_THAT(tests::HttpGet(decode_->admin_port(), "/readyz"), HasSubstr("503"));
+  auto drained = std::async(std::launch::async, [this] { return decode_->Drain(absl::Seconds(30)); });
+  while (tests::HttpGet(decode_->admin_port(), "/readyz").find("503") == std::string::npos) {
+  }
   router_->Generate(1, Prompt(50), 30, 0.0f);
   auto answers = router_->Collect(2);
-  EXPECT_EQ(answers[0].tokens.size(), 30u);
+  EXPECT_TRUE(drained.get().ok());
+  EXPECT_EQ(answers[0].tokens.size(), 600u);
   EXPECT_EQ(answers[1].ended.error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 

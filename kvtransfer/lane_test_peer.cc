@@ -1,7 +1,7 @@
-// The other process of ucx_process_test: a source, or a decode worker's lane, that can be killed, stopped and resumed.
-//   ucx_test_peer source POOL_BYTES SEED     prints its lane ends, one line each, then serves until it is killed
-//   ucx_test_peer small_shm SHM_BYTES POOL_BYTES   the same, in a /dev/shm of that size; prints why it cannot start
-//   ucx_test_peer target END                 fetches from that end for ever
+// The other process of lane_process_test: a source, or a decode worker's lane, that can be killed, stopped and resumed.
+//   lane_test_peer source POOL_BYTES SEED     prints its lane ends, one line each, then serves until it is killed
+//   lane_test_peer small_shm SHM_BYTES POOL_BYTES   the same, in a /dev/shm of that size; prints why it cannot start
+//   lane_test_peer target END                 fetches from that end for ever
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -9,14 +9,15 @@
 
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kvtransfer/lane_rig.h"
-#include "kvtransfer/ucx_am_lane.h"
+#include "kvtransfer/lane_test_end.h"
+#include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_source.h"
-#include "kvtransfer/ucx_test_end.h"
 
 namespace tandem::kvtransfer {
 namespace {
@@ -28,7 +29,13 @@ int RunSource(uint64_t pool_bytes, uint64_t seed) {
     return 1;
   }
   FillRandom((*source)->pool(), seed);
+  auto tcp = TcpSource::Start({.pool = (*source)->pool(), .is_epoch_readable = IsRigEpochReadable});
+  if (!tcp.ok()) {
+    std::printf("%s\n", tcp.status().ToString().c_str());
+    return 1;
+  }
   for (const LaneEnd& end : (*source)->lane_ends()) std::printf("%s\n", PrintLaneEnd(end).c_str());
+  std::printf("%s\n", PrintLaneEnd((*tcp)->lane_end()).c_str());
   std::fflush(stdout);
   while (true) pause();
 }
@@ -44,13 +51,12 @@ int RunInSmallShm(const std::string& shm_bytes, uint64_t pool_bytes) {
 
 int RunTarget(const LaneEnd& end) {
   std::vector<std::byte> pool(end.pool_bytes);
-  auto lane = OpenUcxAmLane(end, pool, kRigIncarnation);
-  if (!lane.ok()) return 1;
+  const std::unique_ptr<FetchLane> lane = OpenRigLane(end, pool);
   std::printf("open\n");
   std::fflush(stdout);
   while (true) {
     FetchResults results;
-    (*lane)->Fetch(1, {{0, 0, end.pool_bytes}}, results.Expect());
+    lane->Fetch(1, {{0, 0, end.pool_bytes}}, results.Expect());
     results.Wait();
   }
 }
@@ -60,7 +66,7 @@ int Main(const std::vector<std::string>& args) {
   if (args.size() == 4 && args[1] == "source") return RunSource(std::stoull(args[2]), std::stoull(args[3]));
   if (args.size() == 4 && args[1] == "small_shm") return RunInSmallShm(args[2], std::stoull(args[3]));
   if (args.size() == 3 && args[1] == "target") return RunTarget(ParseLaneEnd(args[2]));
-  std::fprintf(stderr, "usage: see ucx_test_peer.cc\n");
+  std::fprintf(stderr, "usage: see lane_test_peer.cc\n");
   return 64;
 }
 

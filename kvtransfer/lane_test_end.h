@@ -1,4 +1,4 @@
-// A LaneEnd as one word of text, between the processes of ucx_process_test.
+// A LaneEnd as one word of text, between the processes of lane_process_test.
 #pragma once
 
 #include <string>

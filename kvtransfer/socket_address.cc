@@ -1,4 +1,4 @@
-#include "kvtransfer/ucx_sockets.h"
+#include "kvtransfer/socket_address.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>

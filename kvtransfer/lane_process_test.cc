@@ -1,6 +1,6 @@
-// Proves, with real processes: both UCX lanes carry bytes from one process to another; a source that is killed or
-// stopped in the middle costs its fetches and nothing else, in bounded time; nothing is left in /dev/shm; and decode
-// workers that die at any moment, while they connect too, do the source no harm.
+// Proves, with real processes: every lane between processes carries bytes from one process to another; a source that is
+// killed or stopped in the middle costs its fetches and nothing else, in bounded time; nothing is left in /dev/shm; and
+// decode workers that die at any moment, while they connect too, do the source no harm.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -15,10 +15,10 @@
 #include "base/clock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/lane_rig.h"
-#include "kvtransfer/ucx_am_lane.h"
+#include "kvtransfer/lane_test_end.h"
+#include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_shm_lane.h"
 #include "kvtransfer/ucx_source.h"
-#include "kvtransfer/ucx_test_end.h"
 
 extern char** environ;
 
@@ -28,11 +28,11 @@ namespace {
 constexpr uint64_t kPoolBytes = 8 << 20;
 constexpr absl::Duration kBound = absl::Seconds(10);  // generous: the machine may be busy
 
-// A ucx_test_peer, killed at the end of its scope.
+// A lane_test_peer, killed at the end of its scope.
 class Peer final {
  public:
   explicit Peer(std::vector<std::string> args) {
-    args.insert(args.begin(), "kvtransfer/ucx_test_peer");
+    args.insert(args.begin(), "kvtransfer/lane_test_peer");
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
@@ -79,18 +79,15 @@ std::set<std::string> SegmentsInShm() {
   return names;
 }
 
-class UcxProcessTest : public testing::TestWithParam<std::string> {
+class LaneProcessTest : public testing::TestWithParam<std::string> {
  protected:
-  UcxProcessTest() : source_({"source", std::to_string(kPoolBytes), "7"}), target_(kPoolBytes), expected_(kPoolBytes) {
+  LaneProcessTest() : source_({"source", std::to_string(kPoolBytes), "7"}), target_(kPoolBytes), expected_(kPoolBytes) {
     FillRandom(expected_, 7);
     for (std::string line = source_.ReadLine(); !line.empty(); line = source_.ReadLine()) {
       end_ = ParseLaneEnd(line);
       if (end_.kind == GetParam()) break;
     }
-    auto lane =
-        GetParam() == kUcxShmKind ? OpenUcxShmLane(end_, target_) : OpenUcxAmLane(end_, target_, kRigIncarnation);
-    EXPECT_TRUE(lane.ok()) << lane.status();
-    lane_ = *std::move(lane);
+    lane_ = OpenRigLane(end_, target_);
   }
 
   absl::Status FetchNow() {
@@ -106,12 +103,12 @@ class UcxProcessTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<FetchLane> lane_;
 };
 
-TEST_P(UcxProcessTest, CarriesAPoolFromOneProcessToAnother) {
+TEST_P(LaneProcessTest, CarriesAPoolFromOneProcessToAnother) {
   ASSERT_TRUE(FetchNow().ok());
   EXPECT_EQ(target_, expected_);
 }
 
-TEST_P(UcxProcessTest, OutlivesASourceThatIsKilledInTheMiddle) {
+TEST_P(LaneProcessTest, OutlivesASourceThatIsKilledInTheMiddle) {
   ASSERT_TRUE(FetchNow().ok());
   FetchResults results;
   for (int i = 0; i < 100; ++i) lane_->Fetch(1, {{0, 0, kPoolBytes}}, results.Expect());
@@ -127,7 +124,7 @@ TEST_P(UcxProcessTest, OutlivesASourceThatIsKilledInTheMiddle) {
   EXPECT_LT(base::RealClock().Now() - killed, kBound);
 }
 
-TEST_P(UcxProcessTest, LeavesNothingInShmAfterAKill) {
+TEST_P(LaneProcessTest, LeavesNothingInShmAfterAKill) {
   ASSERT_TRUE(FetchNow().ok());
   source_.Kill();
   lane_.reset();
@@ -136,7 +133,7 @@ TEST_P(UcxProcessTest, LeavesNothingInShmAfterAKill) {
   for (const std::string& name : SegmentsInShm()) EXPECT_FALSE(first.contains(name)) << name;
 }
 
-TEST_P(UcxProcessTest, CancelsAndClosesWhileItsSourceIsStopped) {
+TEST_P(LaneProcessTest, CancelsAndClosesWhileItsSourceIsStopped) {
   ASSERT_TRUE(FetchNow().ok());
   source_.Signal(SIGSTOP);
   const absl::Duration stopped = base::RealClock().Now();
@@ -147,14 +144,14 @@ TEST_P(UcxProcessTest, CancelsAndClosesWhileItsSourceIsStopped) {
   for (const absl::Status& status : results.Wait()) {
     if (GetParam() == kUcxAmKind) {
       EXPECT_TRUE(absl::IsCancelled(status)) << status;
-    } else {
+    } else {  // by itself, or with what was on its way
       EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
     }
   }
   EXPECT_LT(base::RealClock().Now() - stopped, kBound);
 }
 
-TEST_P(UcxProcessTest, GoesOnWhenItsSourceIsResumed) {
+TEST_P(LaneProcessTest, GoesOnWhenItsSourceIsResumed) {
   ASSERT_TRUE(FetchNow().ok());
   source_.Signal(SIGSTOP);
   FetchResults results;
@@ -163,7 +160,7 @@ TEST_P(UcxProcessTest, GoesOnWhenItsSourceIsResumed) {
   for (const absl::Status& status : results.Wait()) EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_P(UcxProcessTest, RefusesAnEndWhoseProcessIsGone) {
+TEST_P(LaneProcessTest, RefusesAnEndWhoseProcessIsGone) {
   source_.Kill();
   std::vector<std::byte> other(kPoolBytes);
   const absl::Duration start = base::RealClock().Now();
@@ -171,27 +168,20 @@ TEST_P(UcxProcessTest, RefusesAnEndWhoseProcessIsGone) {
     const absl::Status status = OpenUcxShmLane(end_, other).status();
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   } else {
-    const auto lane = OpenUcxAmLane(end_, other, kRigIncarnation);
-    ASSERT_TRUE(lane.ok());
+    const std::unique_ptr<FetchLane> lane = OpenRigLane(end_, other);
     FetchResults results;
-    (*lane)->Fetch(1, {{0, 0, 1}}, results.Expect());
+    lane->Fetch(1, {{0, 0, 1}}, results.Expect());
     EXPECT_TRUE(absl::IsUnavailable(results.Wait()[0]));
   }
   EXPECT_LT(base::RealClock().Now() - start, kBound);
 }
 
-INSTANTIATE_TEST_SUITE_P(BothKinds, UcxProcessTest, testing::Values(kUcxShmKind, kUcxAmKind),
+INSTANTIATE_TEST_SUITE_P(AllKinds, LaneProcessTest, testing::Values(kUcxShmKind, kTcpKind, kUcxAmKind),
                          [](const auto& info) { return info.param; });
 
-// UCX 1.13.1 aborts a source whose peer dies while it connects by worker address: this is why ucx_am has a listener.
-TEST(UcxSourceProcessTest, SurvivesTargetsThatDieAtAnyMoment) {
-  auto source =
-      UcxSource::Start({.pool_bytes = kPoolBytes, .offers_shm = false, .is_epoch_readable = IsRigEpochReadable});
-  ASSERT_TRUE(source.ok()) << source.status();
-  const LaneEnd& end = (*source)->lane_ends()[0];
+void SurviveTargetsThatDieAtAnyMoment(const LaneEnd& end) {
   std::vector<std::byte> target(kPoolBytes);
-  const auto lane = OpenUcxAmLane(end, target, kRigIncarnation);
-  ASSERT_TRUE(lane.ok());
+  const std::unique_ptr<FetchLane> lane = OpenRigLane(end, target);
   std::mt19937_64 random(1);
   for (int i = 0; i < 20; ++i) {
     Peer peer({"target", PrintLaneEnd(end)});
@@ -199,17 +189,32 @@ TEST(UcxSourceProcessTest, SurvivesTargetsThatDieAtAnyMoment) {
     // How far the other comes before it dies is measured in this lane's own fetches: some 0 to 10 ms.
     for (uint64_t n = random() % 10; n > 0; --n) {
       FetchResults results;
-      (*lane)->Fetch(1, {{0, 0, kPoolBytes / 8}}, results.Expect());
+      lane->Fetch(1, {{0, 0, kPoolBytes / 8}}, results.Expect());
       ASSERT_TRUE(results.Wait()[0].ok());
     }
     peer.Kill();
   }
   FetchResults results;
-  (*lane)->Fetch(1, {{0, 0, kPoolBytes}}, results.Expect());
+  lane->Fetch(1, {{0, 0, kPoolBytes}}, results.Expect());
   EXPECT_TRUE(results.Wait()[0].ok());
 }
 
-TEST(UcxSourceProcessTest, SaysInOneLineThatShmIsTooSmall) {
+// UCX 1.13.1 aborts a source whose peer dies while it connects by worker address: this is why ucx_am has a listener.
+TEST(SourceProcessTest, OfUcxSurvivesTargetsThatDieAtAnyMoment) {
+  auto source =
+      UcxSource::Start({.pool_bytes = kPoolBytes, .offers_shm = false, .is_epoch_readable = IsRigEpochReadable});
+  ASSERT_TRUE(source.ok()) << source.status();
+  SurviveTargetsThatDieAtAnyMoment((*source)->lane_ends()[0]);
+}
+
+TEST(SourceProcessTest, OfTcpSurvivesTargetsThatDieAtAnyMoment) {
+  const std::vector<std::byte> pool(kPoolBytes);
+  auto source = TcpSource::Start({.pool = pool, .is_epoch_readable = IsRigEpochReadable});
+  ASSERT_TRUE(source.ok()) << source.status();
+  SurviveTargetsThatDieAtAnyMoment((*source)->lane_end());
+}
+
+TEST(SourceProcessTest, SaysInOneLineThatShmIsTooSmall) {
   Peer peer({"small_shm", "4m", std::to_string(kPoolBytes)});
   const std::string line = peer.ReadLine();
   if (line == "not permitted") GTEST_SKIP() << "mounting a small /dev/shm needs CAP_SYS_ADMIN";

@@ -1,9 +1,7 @@
-// Socket addresses in the form that UCX takes. Included by ucx_*.cc alone.
-// Tested by lane_conformance_test.cc and ucx_source_test.cc.
+// Where a lane's listener is and how it is found. Tested by lane_conformance_test.cc and ucx_source_test.cc.
 #pragma once
 
 #include <sys/socket.h>
-#include <ucp/api/ucp.h>
 
 #include <string>
 
@@ -16,7 +14,7 @@ struct SocketAddress {
   sockaddr_storage storage = {};
   socklen_t num_bytes = 0;
 
-  ucs_sock_addr_t ForUcx() const { return {reinterpret_cast<const sockaddr*>(&storage), num_bytes}; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
 // The first address of the host. UNAVAILABLE for a name that does not resolve. Blocks as long as the resolver does.
