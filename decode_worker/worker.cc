@@ -96,7 +96,10 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes, num_rows_max));
+  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes,
+                                                  {.num_rows_max = num_rows_max,
+                                                   .num_threads = config_.num_threads,
+                                                   .instruction_level = config_.instruction_level}));
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
 

@@ -2,14 +2,16 @@
 // and a backend; the maths is docs/kernels/ops.md, the order of every sum docs/kernels/numerics.md.
 //
 // Rules that hold for all ops:
-// - The caller gives outputs and workspace; an op allocates nothing, keeps nothing and starts no thread.
+// - The caller gives outputs, workspace and threads; an op allocates nothing, keeps nothing and starts no thread. Where
+//   args have `threads` they share the work; null: the calling thread does all. No bit depends on it.
 // - Shapes, strides and ids are checked before the first write. INVALID_ARGUMENT names op, argument, value and limit;
 //   after an error outputs are untouched. Values are not checked: NaN travels to the outputs of its own row.
 // - Row i of an output depends on row i of the inputs (and on the weights and cached bytes that it names) alone: the
 //   number of rows, their order and the pages' ids change no bit. Deterministic: yes, for every op, on every CPU.
 // - Zero rows are legal and do nothing. Inputs and outputs may not overlap unless the op says so.
 // - The last dimension is contiguous; the others may have any stride.
-// Implemented by kernels/reference (plain CPU code, the definition of right). Tested by kernels/reference/*_test.cc.
+// Implemented by kernels/cpu where time goes, else by kernels/reference, which also has the plain definition of what
+// kernels/cpu does fast. Tested by kernels/reference/*_test.cc and kernels/cpu/*_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +21,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtypes.h"
 #include "kernels/tensor_view.h"
+#include "kernels/thread_pool.h"
 #include "kvcache/kv_layout.h"
 
 namespace tandem::kernels {
@@ -168,8 +171,13 @@ struct Fp8LinearArgs {
   Fp8Weight weight;             // [out_dim, in_dim]
   int k_segments = 1;           // 1, or RowParallelSegments(in_dim) for row-parallel layers
   Matrix<Bf16> y;               // [num_rows, out_dim]
+  ScaleFormat scale_format = ScaleFormat::kUe8m0;
+  absl::Span<std::byte> workspace;  // Fp8LinearWorkspaceBytes(num_rows, in_dim), aligned to 64
+  ThreadPool* threads = nullptr;
 };
-// y = bf16(sum over blocks of 128 of (sum of qx * qw) * (x_scale * w_scale)), FP32 sums.
+// FP32 sums of (qx * x_scale) * (qw * w_scale), rounded to BF16 once. With kUe8m0 scales are powers of two and go into
+// the operands, which stay exact in BF16; with kFloat32 each block of 128 is summed without them and multiplied by
+// x_scale * w_scale.
 absl::Status Fp8Linear(const Fp8LinearArgs& args);
 
 struct Fp8GroupedLinearArgs {
@@ -181,15 +189,24 @@ struct Fp8GroupedLinearArgs {
                                         // [group_offsets[g], group_offsets[g + 1]); of empty groups it is not read
   int k_segments = 1;                   // as in Fp8Linear
   Matrix<Bf16> y;                       // [num_pairs, out_dim]
+  ScaleFormat scale_format = ScaleFormat::kUe8m0;
+  absl::Span<std::byte> workspace;  // Fp8LinearWorkspaceBytes(num_x_rows, in_dim), aligned to 64
+  ThreadPool* threads = nullptr;
 };
 // Fp8Linear per expert; the bits of each row are those of Fp8Linear with that expert's weight.
 absl::Status Fp8GroupedLinear(const Fp8GroupedLinearArgs& args);
+
+// The rows of x in BF16.
+constexpr int64_t Fp8LinearWorkspaceBytes(int64_t num_rows, int64_t in_dim) {
+  return num_rows * in_dim * static_cast<int64_t>(sizeof(Bf16));
+}
 
 struct Bf16LinearArgs {
   Matrix<const Bf16> x;       // [num_rows, in_dim], in_dim a multiple of 16
   Matrix<const Bf16> weight;  // [out_dim, in_dim]
   int k_segments = 1;         // as in Fp8Linear (in_dim / k_segments must then be a multiple of 128)
   Matrix<Bf16> y;             // [num_rows, out_dim]
+  ThreadPool* threads = nullptr;
 };
 // y = bf16(FP32 sum): eh_proj, and every projection that a checkpoint stores in BF16.
 absl::Status Bf16Linear(const Bf16LinearArgs& args);
@@ -198,6 +215,7 @@ struct Bf16LinearF32Args {
   Matrix<const Bf16> x;       // [num_rows, in_dim], in_dim a multiple of 16
   Matrix<const Bf16> weight;  // [out_dim, in_dim]
   Matrix<float> y;            // [num_rows, out_dim]
+  ThreadPool* threads = nullptr;
 };
 // y = FP32 sum: lm_head, the router's gate, the indexer's weights_proj.
 absl::Status Bf16LinearF32(const Bf16LinearF32Args& args);
@@ -251,6 +269,7 @@ struct IndexLogitsArgs {
   Matrix<const uint8_t> index_pages;  // [num_pages, 8448], one layer
   int64_t index_topk = 2048;          // rows whose context is not longer are skipped: TopK does not read theirs
   Matrix<float> logits;               // [num_rows, at least the longest context of a row that is not skipped]
+  ThreadPool* threads = nullptr;
 };
 // logits[row, s] = key_scale[s] * sum over heads of relu(q . key[s]) * weight, for s in the row's context; the rest of
 // the row is untouched.
@@ -261,6 +280,7 @@ struct TopKArgs {
   Vector<const int32_t> context_length;  // [num_rows], each at least 1
   Matrix<int32_t> indices;               // [num_rows, k]
   Vector<int32_t> nan_count;             // [num_rows]: NaN logits met; not zero means a fault upstream
+  ThreadPool* threads = nullptr;
 };
 // The positions of the min(k, context) largest logits[row, 0..context), ascending, then -1. Exact: +0.0 is added before
 // comparing (so -0 equals 0), NaN counts as -inf, equal logits go to the lower position. A context of at most k gives
@@ -273,6 +293,7 @@ struct MlaAbsorbQueryArgs {
   Cube<const Bf16> q_nope;  // [num_rows, num_heads, nope_dim], nope_dim a multiple of 16
   Cube<const Bf16> w_uk;    // [num_heads, nope_dim, 512]
   Cube<Bf16> q_latent;      // [num_rows, num_heads, 512]
+  ThreadPool* threads = nullptr;
 };
 // q_latent = bf16(W_UK^T q_nope) per head.
 absl::Status MlaAbsorbQuery(const MlaAbsorbQueryArgs& args);
@@ -286,17 +307,18 @@ struct SparseMlaArgs {
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
   Matrix<const uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)], one layer
   Cube<Bf16> out;                      // [num_rows, num_heads, 512]; a row with an empty list gives zeros
-  absl::Span<std::byte> workspace;     // SparseMlaWorkspaceBytes(num_heads), aligned to 64
+  ThreadPool* threads = nullptr;
 };
 // Softmax attention over the listed positions in latent space, on the cached records (FP8 ones dequantised to BF16), in
-// blocks of 64 list entries with an online softmax. Dense attention is the list 0..context - 1: the same bits.
+// blocks of 64 list entries with an online softmax; needs half a megabyte of stack. Dense attention is the list
+// 0..context - 1: the same bits.
 absl::Status SparseMla(const SparseMlaArgs& args);
-int64_t SparseMlaWorkspaceBytes(int64_t num_heads);
 
 struct MlaUnabsorbOutputArgs {
   Cube<const Bf16> latent_out;  // [num_rows, num_heads, 512], from SparseMla
   Cube<const Bf16> w_uv;        // [num_heads, v_dim, 512]
   Cube<Bf16> out;               // [num_rows, num_heads, v_dim]
+  ThreadPool* threads = nullptr;
 };
 // out = bf16(W_UV latent_out) per head.
 absl::Status MlaUnabsorbOutput(const MlaUnabsorbOutputArgs& args);

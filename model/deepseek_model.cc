@@ -38,6 +38,9 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(std::shared
   if (options.num_rows_max < 1) {
     return absl::InvalidArgumentError(absl::StrCat("num_rows_max is ", options.num_rows_max, ", at least 1"));
   }
+  if (options.num_threads < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("num_threads is ", options.num_threads, ", at least 1"));
+  }
   if (options.num_positions_max < 1 || options.num_positions_max > config.max_position_embeddings) {
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
@@ -61,7 +64,8 @@ DeepseekModel::DeepseekModel(std::unique_ptr<const ModelWeights> weights, const 
              .num_positions_max = options.num_positions_max,
              .num_pages = layout.num_pages,
              .vocab_size = config_.vocab_size}),
-      workspace_(config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts()),
+      workspace_(config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts(),
+                 options.num_threads),
       rope_table_(options.num_positions_max * kvcache::kRopeDim),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
                                         std::sqrt(static_cast<double>(config_.qk_head_dim())))) {}
@@ -120,7 +124,8 @@ absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix
                                        .eps = config_.rms_norm_eps,
                                        .y = normed,
                                        .residual_out = residual}));
-  return kernels::Bf16LinearF32({.x = normed, .weight = head, .y = {logits.data(), {count, head.shape[0]}}});
+  return kernels::Bf16LinearF32(
+      {.x = normed, .weight = head, .y = {logits.data(), {count, head.shape[0]}}, .threads = workspace_.threads.get()});
 }
 
 absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
@@ -170,7 +175,7 @@ absl::Status DeepseekModel::RunMtp(const RowBatch& batch, absl::Span<const Bf16>
                                     .eps = config_.rms_norm_eps,
                                     .y = in.Columns(width, width)}));
   ASSIGN_OR_RETURN(const Activation joined, Quantize(config_, in, workspace_.mtp_in_q));
-  RETURN_IF_ERROR(RunLinear(mtp.eh_proj, joined, x));
+  RETURN_IF_ERROR(RunLinear(workspace_, mtp.eh_proj, joined, x));
   RETURN_IF_ERROR(RunLayer(config_.num_hidden_layers, mtp.layer, ResidualState::kNone, layer_done));
   return RunHead(mtp.shared_head_norm, mtp.head,
                  {out_hidden.data(), {static_cast<int64_t>(batch.logits_rows.size()), width}}, logits);

@@ -25,6 +25,7 @@ namespace tandem::model {
 struct DeepseekModelOptions {
   int num_rows_max = 512;            // rows of one batch
   int64_t num_positions_max = 4096;  // longest context of one sequence
+  int num_threads = 1;               // that share an op's work, the caller of Forward among them
   bool with_mtp = false;             // loads the MTP layer, which then has KV pages, too
   TensorTap tap;
 };

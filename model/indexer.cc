@@ -66,12 +66,12 @@ absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, co
   Workspace& ws = run.workspace;
   const int64_t rows = run.num_rows();
   const Matrix<Bf16> queries = ws.index_q.Slice(0, rows);
-  RETURN_IF_ERROR(RunLinear(weights.wq_b, q_latent, queries));
+  RETURN_IF_ERROR(RunLinear(run.workspace, weights.wq_b, q_latent, queries));
   RETURN_IF_ERROR(RotateAndFlatten(run, queries));
   ASSIGN_OR_RETURN(const Activation query, Quantize(run.config, queries, ws.index_q_q));
 
   const Matrix<Bf16> keys = ws.index_k.Slice(0, rows);
-  RETURN_IF_ERROR(RunLinear(weights.wk, normed, keys));
+  RETURN_IF_ERROR(RunLinear(run.workspace, weights.wk, normed, keys));
   RETURN_IF_ERROR(kernels::LayerNorm({.x = keys,
                                       .weight = weights.k_norm_weight,
                                       .bias = weights.k_norm_bias,
@@ -85,7 +85,8 @@ absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, co
                                           .index_pages = run.index_pages}));
 
   const Matrix<float> head_weights = ws.index_weights.Slice(0, rows);
-  RETURN_IF_ERROR(kernels::Bf16LinearF32({.x = normed.x, .weight = weights.weights_proj, .y = head_weights}));
+  RETURN_IF_ERROR(kernels::Bf16LinearF32(
+      {.x = normed.x, .weight = weights.weights_proj, .y = head_weights, .threads = ws.threads.get()}));
   RETURN_IF_ERROR(kernels::IndexWeights(
       {.projected = head_weights, .q_scale = query.quantized.scale, .head_dim = kIndexDim, .weights = head_weights}));
   ShowStage(run.tap, run.layer, "index_q", query.quantized.q.SplitLast(kIndexDim));
@@ -110,14 +111,16 @@ absl::StatusOr<int64_t> SelectPositions(const LayerRun& run) {
                                             .rows = rows,
                                             .index_pages = run.index_pages,
                                             .index_topk = run.config.index_topk,
-                                            .logits = logits}));
+                                            .logits = logits,
+                                            .threads = ws.threads.get()}));
       collector.Add(begin, rows, logits);
     }
     const kernels::Vector<int32_t> nan_count = ws.nan_count.Slice(0, count);
     RETURN_IF_ERROR(kernels::TopK({.logits = logits,
                                    .context_length = rows.context_length,
                                    .indices = ws.selected.Slice(begin, count),
-                                   .nan_count = nan_count}));
+                                   .nan_count = nan_count,
+                                   .threads = ws.threads.get()}));
     for (int i = 0; i < count; ++i) num_nan += nan_count.data[i];
   }
   collector.Show();

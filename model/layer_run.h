@@ -29,33 +29,39 @@ struct LayerRun {
 struct Activation {
   kernels::Matrix<const kernels::Bf16> x;
   QuantizedRows quantized;
+  kernels::ScaleFormat scale_format = kernels::ScaleFormat::kUe8m0;
 };
 
 // Quantises x into `buffer` (the first rows of it).
 inline absl::StatusOr<Activation> Quantize(const ModelConfig& config, const kernels::Matrix<const kernels::Bf16>& x,
                                            const QuantizedRows& buffer) {
-  Activation activation{x, buffer.First(x.shape[0])};
+  Activation activation{x, buffer.First(x.shape[0]), config.scale_format};
   absl::Status status = kernels::Quant128(
       {.x = x, .scale_format = config.scale_format, .q = activation.quantized.q, .scale = activation.quantized.scale});
   if (!status.ok()) return status;
   return activation;
 }
 
-inline absl::Status RunLinear(const LinearWeight& weight, const Activation& in,
-                              const kernels::Matrix<kernels::Bf16>& out) {
-  if (!weight.is_fp8()) return kernels::Bf16Linear({.x = in.x, .weight = weight.bf16, .y = out});
-  return kernels::Fp8Linear({.x = in.quantized.q, .x_scale = in.quantized.scale, .weight = weight.fp8, .y = out});
+inline absl::Status RunLinear(const Workspace& workspace, const LinearWeight& weight, const Activation& in,
+                              const kernels::Matrix<kernels::Bf16>& out, int k_segments = 1) {
+  if (!weight.is_fp8()) {
+    return kernels::Bf16Linear(
+        {.x = in.x, .weight = weight.bf16, .k_segments = k_segments, .y = out, .threads = workspace.threads.get()});
+  }
+  return kernels::Fp8Linear({.x = in.quantized.q,
+                             .x_scale = in.quantized.scale,
+                             .weight = weight.fp8,
+                             .k_segments = k_segments,
+                             .y = out,
+                             .scale_format = in.scale_format,
+                             .workspace = workspace.linear,
+                             .threads = workspace.threads.get()});
 }
 
 // o_proj and down_proj: summed in the fixed segments that tensor-parallel ranks would own (Numerics 6).
-inline absl::Status RunRowParallelLinear(const LinearWeight& weight, const Activation& in,
+inline absl::Status RunRowParallelLinear(const Workspace& workspace, const LinearWeight& weight, const Activation& in,
                                          const kernels::Matrix<kernels::Bf16>& out) {
-  const int segments = kernels::RowParallelSegments(weight.in_dim());
-  if (!weight.is_fp8()) {
-    return kernels::Bf16Linear({.x = in.x, .weight = weight.bf16, .k_segments = segments, .y = out});
-  }
-  return kernels::Fp8Linear(
-      {.x = in.quantized.q, .x_scale = in.quantized.scale, .weight = weight.fp8, .k_segments = segments, .y = out});
+  return RunLinear(workspace, weight, in, out, kernels::RowParallelSegments(weight.in_dim()));
 }
 
 }  // namespace tandem::model

@@ -11,9 +11,9 @@ using kernels::Matrix;
 using kernels::Vector;
 
 // One projection of all experts. Pair p reads row pair_rows[p] of `in`, or row p where pair_rows is null.
-absl::Status RunExpertLinear(const ExpertWeights& weights, const Activation& in, const Vector<const int32_t>& pair_rows,
-                             const Vector<const int32_t>& group_offsets, int k_segments, const Matrix<Bf16>& gathered,
-                             const Matrix<Bf16>& out) {
+absl::Status RunExpertLinear(const Workspace& workspace, const ExpertWeights& weights, const Activation& in,
+                             const Vector<const int32_t>& pair_rows, const Vector<const int32_t>& group_offsets,
+                             int k_segments, const Matrix<Bf16>& gathered, const Matrix<Bf16>& out) {
   if (weights.is_fp8()) {
     return kernels::Fp8GroupedLinear({.x = in.quantized.q,
                                       .x_scale = in.quantized.scale,
@@ -21,7 +21,10 @@ absl::Status RunExpertLinear(const ExpertWeights& weights, const Activation& in,
                                       .group_offsets = group_offsets,
                                       .weights = weights.fp8,
                                       .k_segments = k_segments,
-                                      .y = out});
+                                      .y = out,
+                                      .scale_format = in.scale_format,
+                                      .workspace = workspace.linear,
+                                      .threads = workspace.threads.get()});
   }
   Matrix<const Bf16> pairs = in.x;
   if (!pair_rows.is_null()) {
@@ -33,7 +36,8 @@ absl::Status RunExpertLinear(const ExpertWeights& weights, const Activation& in,
     RETURN_IF_ERROR(kernels::Bf16Linear({.x = pairs.Slice(begin, count),
                                          .weight = weights.bf16[expert],
                                          .k_segments = k_segments,
-                                         .y = out.Slice(begin, count)}));
+                                         .y = out.Slice(begin, count),
+                                         .threads = workspace.threads.get()}));
   }
   return absl::OkStatus();
 }
@@ -45,11 +49,14 @@ absl::Status RunExperts(const LayerRun& run, const MoeWeights& weights, const Ac
   const Workspace::MlpBuffers buffers = run.workspace.Mlp(pairs, width);
   const bool is_gathered = !weights.gate_proj.is_fp8() || !weights.up_proj.is_fp8();
   const Matrix<Bf16> gathered = is_gathered ? run.workspace.pair_in.Slice(0, pairs) : Matrix<Bf16>();
-  RETURN_IF_ERROR(RunExpertLinear(weights.gate_proj, in, pair_rows, group_offsets, 1, gathered, buffers.gate));
-  RETURN_IF_ERROR(RunExpertLinear(weights.up_proj, in, pair_rows, group_offsets, 1, gathered, buffers.up));
+  RETURN_IF_ERROR(
+      RunExpertLinear(run.workspace, weights.gate_proj, in, pair_rows, group_offsets, 1, gathered, buffers.gate));
+  RETURN_IF_ERROR(
+      RunExpertLinear(run.workspace, weights.up_proj, in, pair_rows, group_offsets, 1, gathered, buffers.up));
   RETURN_IF_ERROR(kernels::SwiGlu({.gate = buffers.gate, .up = buffers.up, .y = buffers.gate}));
   ASSIGN_OR_RETURN(const Activation product, Quantize(run.config, buffers.gate, buffers.product_q));
-  return RunExpertLinear(weights.down_proj, product, {}, group_offsets, kernels::RowParallelSegments(width), {}, out);
+  return RunExpertLinear(run.workspace, weights.down_proj, product, {}, group_offsets,
+                         kernels::RowParallelSegments(width), {}, out);
 }
 
 }  // namespace
@@ -61,7 +68,8 @@ absl::Status RunMoe(const LayerRun& run, const MoeWeights& weights, const Activa
   const Matrix<float> logits = ws.router_logits.Slice(0, rows);
   const Matrix<int32_t> expert_ids = ws.expert_ids.Slice(0, rows);
   const Matrix<float> expert_weights = ws.expert_weights.Slice(0, rows);
-  RETURN_IF_ERROR(kernels::Bf16LinearF32({.x = in.x, .weight = weights.gate, .y = logits}));
+  RETURN_IF_ERROR(
+      kernels::Bf16LinearF32({.x = in.x, .weight = weights.gate, .y = logits, .threads = ws.threads.get()}));
   RETURN_IF_ERROR(kernels::MoeRouter({.logits = logits,
                                       .bias = weights.e_score_correction_bias,
                                       .n_group = c.n_group,

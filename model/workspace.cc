@@ -38,7 +38,9 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
   Make(rows.scale, {num_rows, dim / kernels::kQuantGroup});
 }
 
-Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts) {
+Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts,
+                     int num_threads)
+    : threads(std::make_unique<kernels::ThreadPool>(num_threads)) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
   const int64_t pairs = rows * c.num_experts_per_tok;
   Make(x, {rows, hidden});
@@ -55,8 +57,6 @@ Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_pos
   Make(latent_out, {rows, heads, kvcache::kLatentDim});
   Make(head_out, {rows, heads, c.v_head_dim});
   MakeQuantized(head_out_q, rows, heads * c.v_head_dim);
-  const int64_t sparse_mla_bytes = kernels::SparseMlaWorkspaceBytes(heads);
-  sparse_mla = absl::MakeSpan(Allocate<std::byte>(sparse_mla_bytes), sparse_mla_bytes);
 
   Make(index_q, {rows, int64_t{c.index_n_heads} * kvcache::kIndexDim});
   Make(index_k, {rows, kvcache::kIndexDim});
@@ -83,6 +83,10 @@ Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_pos
   mlp_up_ = Allocate<kernels::Bf16>(mlp_elements_max_);
   mlp_product_ = Allocate<kernels::E4m3>(mlp_elements_max_);
   mlp_product_scale_ = Allocate<float>(mlp_elements_max_ / kernels::kQuantGroup);
+
+  const int64_t linear_bytes = kernels::Fp8LinearWorkspaceBytes(
+      1, std::max({mlp_elements_max_, rows * 2 * hidden, rows * c.q_lora_rank, rows * heads * c.v_head_dim}));
+  linear = absl::MakeSpan(Allocate<std::byte>(linear_bytes), linear_bytes);
 
   Make(head_x, {rows, hidden});
   Make(head_residual, {rows, hidden});

@@ -24,12 +24,17 @@ struct QuantizedRows {
 
 class Workspace final {
  public:
-  // num_positions_max: the longest context whose index logits must fit. has_bf16_experts: their rows are gathered.
-  Workspace(const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts);
+  // num_threads: how many share an op's work, the caller among them. num_positions_max: the longest context whose index
+  // logits must fit. has_bf16_experts: their rows are gathered.
+  Workspace(const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts,
+            int num_threads);
 
   // Index logits are made and consumed this many rows at a time: [rows, context] would not fit long contexts.
   static constexpr int kIndexTileRows = 32;
 
+  const std::unique_ptr<kernels::ThreadPool> threads;
+  // What FP8 linears work in: room for the widest.
+  absl::Span<std::byte> linear;
   // Between layers, [rows, hidden].
   kernels::Matrix<kernels::Bf16> x, residual, normed;
   QuantizedRows normed_q;
@@ -43,7 +48,6 @@ class Workspace final {
   kernels::Cube<kernels::Bf16> latent_out;  // [rows, heads, 512]
   kernels::Cube<kernels::Bf16> head_out;    // [rows, heads, v_head_dim]
   QuantizedRows head_out_q;                 // [rows, heads * v_head_dim]
-  absl::Span<std::byte> sparse_mla;
   // Indexer.
   kernels::Matrix<kernels::Bf16> index_q;  // [rows, index_n_heads * 128]
   kernels::Matrix<kernels::Bf16> index_k;  // [rows, 128]

@@ -118,7 +118,10 @@ absl::Status Worker::Core::Start() {
                                                                 .is_epoch_readable = is_readable}));
   }
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes, config_.chunked_prefill_size));
+  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes,
+                                                  {.num_rows_max = config_.chunked_prefill_size,
+                                                   .num_threads = config_.num_threads,
+                                                   .instruction_level = config_.instruction_level}));
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
   engine_ = std::make_unique<Engine>(

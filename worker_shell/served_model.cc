@@ -8,6 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "kernels/cpu/levels.h"
+#include "kernels/thread_pool.h"
 #include "kvtransfer/fingerprint.h"
 #include "model/deepseek_model.h"
 
@@ -16,7 +18,7 @@ namespace {
 
 // The kernels give the same bits on every machine and at every instruction level (docs/kernels/numerics.md); a change
 // of any bit takes the next number.
-constexpr char kNumericsId[] = "cpu-lanes16/1";
+constexpr char kNumericsId[] = "cpu-lanes16/2";
 
 }  // namespace
 
@@ -62,11 +64,17 @@ kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
 
 absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(const kvcache::KvLayout& layout,
                                                                                  std::span<std::byte> pool,
-                                                                                 int num_rows_max) const {
+                                                                                 const ExecutorOptions& options) const {
+  RETURN_IF_ERROR(kernels::cpu::UseLevel(options.instruction_level));
+  const int num_threads = options.num_threads > 0 ? options.num_threads : kernels::NumUsableProcessors();
+  LOG_INFO("executor", {"num_threads", num_threads},
+           {"instruction_level", kernels::cpu::LevelName(kernels::cpu::ActiveLevel())});
   const int64_t num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens);
-  ASSIGN_OR_RETURN(auto executor, model::DeepseekModel::Create(
-                                      checkpoint_, layout, {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
-                                      {.num_rows_max = num_rows_max, .num_positions_max = num_positions_max}));
+  ASSIGN_OR_RETURN(
+      auto executor,
+      model::DeepseekModel::Create(
+          checkpoint_, layout, {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
+          {.num_rows_max = options.num_rows_max, .num_positions_max = num_positions_max, .num_threads = num_threads}));
   return std::unique_ptr<model::ModelExecutor>(std::move(executor));
 }
 

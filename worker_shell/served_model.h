@@ -17,6 +17,12 @@
 
 namespace tandem::worker_shell {
 
+struct ExecutorOptions {
+  int num_rows_max = 1;                    // of one batch
+  int num_threads = 1;                     // 0: every processor that this process may use
+  std::string instruction_level = "auto";  // for the whole process
+};
+
 class ServedModel final {
  public:
   // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows
@@ -31,10 +37,11 @@ class ServedModel final {
   // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
   kvcache::KvLayout LayoutFor(int64_t num_tokens) const;
 
-  // Loads the weights. pool: of `layout`, outlives the executor.
+  // Loads the weights. pool: of `layout`, outlives the executor. FAILED_PRECONDITION where this machine lacks the
+  // instruction level.
   absl::StatusOr<std::unique_ptr<model::ModelExecutor>> BuildExecutor(const kvcache::KvLayout& layout,
                                                                       std::span<std::byte> pool,
-                                                                      int num_rows_max) const;
+                                                                      const ExecutorOptions& options) const;
 
  private:
   ServedModel() = default;

@@ -20,6 +20,14 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
   schema.Int("process.admin_port", &config.admin_port, {.unit = "port", .min = 0, .max = 65535},
              "Port of /health, /readyz, /metrics and /statusz; 0 takes a free one.");
+  schema.Int(
+      "process.num_threads", &config.num_threads, {.unit = "threads", .min = 0, .max = 1024},
+      "Threads that share the arithmetic of a step; 0 takes every processor that this process may use. Tokens do "
+      "not depend on it. Workers that share a host and are busy at the same time do better with a part each.");
+  schema.Choice(
+      "process.instruction_level", &config.instruction_level, {"auto", "baseline", "avx2", "avx512", "avx512_bf16"},
+      "Instruction set of the arithmetic; auto takes the best that the processor has. Tokens do not depend on "
+      "it.");
   schema.Int64("process.kv_cache_tokens", &config.kv_cache_tokens,
                {.unit = "tokens", .min = kvcache::kPageTokens, .max = int64_t{1} << 40},
                "Size of the KV pool, rounded down to whole pages; no sequence can be longer.");

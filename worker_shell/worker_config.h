@@ -21,6 +21,8 @@ struct WorkerConfig {
   int rpc_port = 0;
   std::string admin_host = "0.0.0.0";
   int admin_port = 0;
+  int num_threads = 0;  // 0: every processor that the process may use
+  std::string instruction_level = "auto";
   int64_t kv_cache_tokens = 16384;
   int max_running_requests = 32;
   int max_queued_requests = 256;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 #include "model/safetensors.h"
 
 namespace tandem::kernels {

@@ -142,9 +142,6 @@ TEST(GoldenTest, SparseAttention) {
       OneSequence sequence(golden.Input<int32_t, 1>(c, "page_table"),
                            std::vector<int32_t>(static_cast<size_t>(q_latent.dim(0)), 128));
       Tensor<Bf16, 3> out({q_latent.dim(0), q_latent.dim(1), 512});
-      const auto workspace_bytes = static_cast<size_t>(SparseMlaWorkspaceBytes(q_latent.dim(1)));
-      const std::unique_ptr<std::byte, void (*)(void*)> workspace(
-          static_cast<std::byte*>(std::aligned_alloc(64, workspace_bytes)), std::free);
       ASSERT_TRUE(
           SparseMla({.q_latent = q_latent,
                      .q_rope = q_rope,
@@ -153,8 +150,7 @@ TEST(GoldenTest, SparseAttention) {
                      .rows = sequence.rows(),
                      .kv_cache_dtype = dtype,
                      .latent_pages = Matrix<const uint8_t>(&pool[0], {pool.dim(0), kvcache::LatentPageBytes(dtype)}),
-                     .out = out,
-                     .workspace = absl::MakeSpan(workspace.get(), workspace_bytes)})
+                     .out = out})
               .ok());
       golden.Expect(c, "o_latent", out);
     }

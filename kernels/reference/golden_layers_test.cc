@@ -137,9 +137,16 @@ TEST(GoldenTest, Fp8LinearOfAQuantisedInput) {
     Tensor<float, 2> scale({x.dim(0), x.dim(1) / 128});
     Tensor<Bf16, 2> y({x.dim(0), weight.dim(0)});
     ASSERT_TRUE(Quant128({.x = x, .scale_format = FormatOf(golden, c), .q = q, .scale = scale}).ok());
+    OpWorkspace workspace(Fp8LinearWorkspaceBytes(x.dim(0), x.dim(1)));
     for (int segments = 1; segments <= RowParallelSegments(x.dim(1)); segments *= 2) {
-      ASSERT_TRUE(
-          Fp8Linear({.x = q, .x_scale = scale, .weight = {weight, w_scale}, .k_segments = segments, .y = y}).ok());
+      ASSERT_TRUE(Fp8Linear({.x = q,
+                             .x_scale = scale,
+                             .weight = {weight, w_scale},
+                             .k_segments = segments,
+                             .y = y,
+                             .scale_format = FormatOf(golden, c),
+                             .workspace = workspace.span()})
+                      .ok());
       golden.Expect(c, "y", y);
     }
   }

@@ -2,7 +2,7 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

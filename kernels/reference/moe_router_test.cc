@@ -3,7 +3,7 @@
 #include <limits>
 #include <set>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "base/status_macros.h"
+#include "kernels/lanes.h"
 #include "kernels/op_border.h"
 #include "kernels/ops.h"
-#include "kernels/reference/lanes.h"
 
 namespace tandem::kernels {
 

@@ -1,7 +1,7 @@
 // Proves that grouping is a permutation sorted by expert with a way back, and combining against its order and double.
 #include <cmath>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

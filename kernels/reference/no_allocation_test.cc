@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace {
 std::atomic<int64_t> num_allocations = 0;
@@ -63,6 +63,7 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
 
   Tensor<E4m3, 2> q({kRows, kHidden}), weight = source.NormalE4m3<2>({kHidden, kHidden});
   Tensor<float, 2> q_scale({kRows, 2}), w_scale = source.PowersOfTwo<2>({2, 2}, -9, -7);
+  alignas(64) static std::byte linear_workspace[Fp8LinearWorkspaceBytes(kRows, kHidden)];
   Tensor<Bf16, 2> wide_weight({kHidden, kHidden});
   Tensor<float, 2> wide_y({kRows, kHidden});
   ExpectNoAllocation("Quant128", [&] { return Quant128({.x = x, .q = q, .scale = q_scale}); });
@@ -70,7 +71,12 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
     return DequantizeFp8Weight({.weight = {weight, w_scale}, .out = wide_weight});
   });
   ExpectNoAllocation("Fp8Linear", [&] {
-    return Fp8Linear({.x = q, .x_scale = q_scale, .weight = {weight, w_scale}, .k_segments = 2, .y = y});
+    return Fp8Linear({.x = q,
+                      .x_scale = q_scale,
+                      .weight = {weight, w_scale},
+                      .k_segments = 2,
+                      .y = y,
+                      .workspace = absl::MakeSpan(linear_workspace)});
   });
   ExpectNoAllocation("Bf16Linear", [&] { return Bf16Linear({.x = x, .weight = wide_weight, .y = y}); });
   ExpectNoAllocation("Bf16LinearF32", [&] { return Bf16LinearF32({.x = x, .weight = wide_weight, .y = wide_y}); });
@@ -111,7 +117,6 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
                   q_rope = source.NormalBf16<3>({kRows, kHeads, 64});
   Tensor<Bf16, 3> w_kv = source.NormalBf16<3>({kHeads, 128, 512}), q_latent({kRows, kHeads, 512}),
                   head_out({kRows, kHeads, 128});
-  alignas(64) static std::byte workspace[1 << 18];
   ExpectNoAllocation("MlaAbsorbQuery",
                      [&] { return MlaAbsorbQuery({.q_nope = q_nope, .w_uk = w_kv, .q_latent = q_latent}); });
   ExpectNoAllocation("SparseMla", [&] {
@@ -121,8 +126,7 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
                       .indices = indices,
                       .rows = fixture.rows(),
                       .latent_pages = latent_pages,
-                      .out = q_latent,
-                      .workspace = absl::MakeSpan(workspace)});
+                      .out = q_latent});
   });
   ExpectNoAllocation("MlaUnabsorbOutput",
                      [&] { return MlaUnabsorbOutput({.latent_out = q_latent, .w_uv = w_kv, .out = head_out}); });
@@ -152,7 +156,8 @@ TEST(NoAllocationTest, NoOpTouchesTheHeap) {
                              .x_rows = pair_rows,
                              .group_offsets = offsets,
                              .weights = experts,
-                             .y = expert_out});
+                             .y = expert_out,
+                             .workspace = absl::MakeSpan(linear_workspace)});
   });
   ExpectNoAllocation("MoeCombine", [&] {
     return MoeCombine(

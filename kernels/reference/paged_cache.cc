@@ -4,7 +4,7 @@
 #include "base/status_macros.h"
 #include "kernels/op_border.h"
 #include "kernels/ops.h"
-#include "kernels/reference/paged_rows.h"
+#include "kernels/paged_rows.h"
 #include "kernels/reference/quantize_group.h"
 
 namespace tandem::kernels {

@@ -1,6 +1,6 @@
 // Proves where every byte of a record lands, by the addresses of the specification (sections 6.2 and 6.3), written here
 // as numbers, and that nothing else in the pool changes.
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

@@ -1,9 +1,9 @@
 // Quant128 and DequantizeFp8Weight. Tested by quant_test.cc.
 #include "base/status_macros.h"
+#include "kernels/fp8_weight.h"
+#include "kernels/lanes.h"
 #include "kernels/op_border.h"
 #include "kernels/ops.h"
-#include "kernels/reference/fp8_weight.h"
-#include "kernels/reference/lanes.h"
 #include "kernels/reference/quantize_group.h"
 
 namespace tandem::kernels {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

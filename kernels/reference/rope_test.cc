@@ -2,7 +2,7 @@
 // element orders against the definition.
 #include <cmath>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // Proves that gathering copies bits and that argmax breaks ties and NaN as promised.
 #include <limits>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

@@ -1,9 +1,9 @@
 // SwiGlu with the portable exponential. Tested by swiglu_test.cc.
 #include "base/status_macros.h"
+#include "kernels/lane_math.h"
+#include "kernels/lanes.h"
 #include "kernels/op_border.h"
 #include "kernels/ops.h"
-#include "kernels/reference/lane_math.h"
-#include "kernels/reference/lanes.h"
 
 namespace tandem::kernels {
 

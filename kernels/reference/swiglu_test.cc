@@ -1,7 +1,7 @@
 // Proves SwiGlu against double to one ulp, including gates far from zero, and in place.
 #include <cmath>
 
-#include "kernels/reference/op_testing.h"
+#include "kernels/op_testing.h"
 
 namespace tandem::kernels {
 namespace {

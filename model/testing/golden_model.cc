@@ -56,7 +56,7 @@ std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const Tenso
                   .vocab_size = config.vocab_size});
   const Segment segment{.row_begin = 0, .num_rows = rows, .first_position = 0, .page_table = pages};
   EXPECT_TRUE(plan.Build({.tokens = tokens, .segments = {&segment, 1}}).ok());
-  Workspace workspace(config, rows, rows, weights_->has_bf16_experts());
+  Workspace workspace(config, rows, rows, weights_->has_bf16_experts(), 1);
   std::vector<float> table(rows * int64_t{kvcache::kRopeDim});
   const Matrix<float> rope(table.data(), {rows, kvcache::kRopeDim});
   EXPECT_TRUE(kernels::BuildRopeTable({.yarn = config.yarn, .table = rope}).ok());

@@ -355,7 +355,7 @@ TEST_F(TwoWorkersTest, ADrainEndsWhenTheRunningRequestsHaveAndRefusesNewOnes) {
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
   EXPECT_THAT(tests::HttpGet(decode_->admin_port(), "/readyz"), HasSubstr("200"));
-  router_->Generate(0, Prompt(50), 600, 0.0f);
+  router_->Generate(0, Prompt(50), 1900, 0.0f);  // long enough to be running when the next one comes
   router_->AwaitFirstToken(0);
   auto drained = std::async(std::launch::async, [this] { return decode_->Drain(absl::Seconds(30)); });
   while (tests::HttpGet(decode_->admin_port(), "/readyz").find("503") == std::string::npos) {
@@ -363,7 +363,7 @@ TEST_F(TwoWorkersTest, ADrainEndsWhenTheRunningRequestsHaveAndRefusesNewOnes) {
   router_->Generate(1, Prompt(50), 30, 0.0f);
   auto answers = router_->Collect(2);
   EXPECT_TRUE(drained.get().ok());
-  EXPECT_EQ(answers[0].tokens.size(), 600u);
+  EXPECT_EQ(answers[0].tokens.size(), 1900u);
   EXPECT_EQ(answers[1].ended.error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 

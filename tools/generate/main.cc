@@ -136,7 +136,8 @@ absl::StatusOr<Side> BuildSide(const worker_shell::ServedModel& model, const kvc
   size_t room = side.storage.size();
   std::align(kvcache::kPoolAlignment, layout.pool_bytes(), base, room);
   side.bytes = {static_cast<std::byte*>(base), static_cast<size_t>(layout.pool_bytes())};
-  ASSIGN_OR_RETURN(side.executor, model.BuildExecutor(layout, side.bytes, num_rows_max));
+  ASSIGN_OR_RETURN(side.executor,
+                   model.BuildExecutor(layout, side.bytes, {.num_rows_max = num_rows_max, .num_threads = 0}));
   return side;
 }
 
