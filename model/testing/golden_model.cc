@@ -166,8 +166,10 @@ void GoldenModel::ExpectTheWholeOfACalmModelMatches() const {
     num_other_mtp += mtp_result.num_other_argmax;
     num_rows += n;
   }
-  EXPECT_LE(num_other, num_rows / 100) << "top-1 agreement of 99 %";
-  EXPECT_LE(num_other_mtp, num_rows / 50) << "one layer more";
+  // Near ties flip by FP32's noise, each by chance: the bound is two deviations above the share that is allowed.
+  const auto bound = [&](double share) { return share * num_rows + 2 * std::sqrt(share * num_rows); };
+  EXPECT_LE(num_other, bound(0.01)) << "top-1 agreement of 99 %";
+  EXPECT_LE(num_other_mtp, bound(0.02)) << "one layer more";
 }
 
 void GoldenModel::ExpectTheWholeModelMatchesWithinNoise() const {
