@@ -13,39 +13,72 @@ constexpr int kCutsHarmless = 3;
 }  // namespace
 
 std::string ClientRequest::Name() const {
-  return absl::StrCat("request ", number, " (", order.prompt.size(), " prompt tokens, ", expected.size(), " expected, ",
-                      received.size(), " received)");
+  std::string name =
+      absl::StrCat("request ", number, " (", order.prompt.size(), " prompt tokens; received of expected:");
+  for (const Choice& choice : choices) {
+    absl::StrAppend(&name, " ", choice.received.size(), "/", choice.expected.tokens.size());
+  }
+  return name + ")";
 }
 
-void ClientRequest::CheckTokens(int64_t first_position, absl::Span<const uint32_t> tokens, Violations& violations) {
-  if (first_position > static_cast<int64_t>(received.size())) {
-    violations.Add(absl::StrCat(Name(), ": tokens are missing before position ", first_position));
+void ClientRequest::CheckTokens(const router::GeneratedTokens& tokens, Violations& violations) {
+  if (tokens.choice < 0 || tokens.choice >= static_cast<int>(choices.size())) {
+    violations.Add(absl::StrCat(Name(), ": tokens of choice ", tokens.choice));
     return;
   }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const size_t position = first_position + i;
-    if (position >= expected.size()) {
-      violations.Add(absl::StrCat(Name(), ": token ", tokens[i], " at position ", position, " is one too many"));
-      return;
+  Choice& choice = choices[tokens.choice];
+  const auto wrong = [&](size_t position, absl::string_view what) {
+    violations.Add(absl::StrCat(Name(), ": choice ", tokens.choice, " position ", position, ": ", what));
+  };
+  if (tokens.first_position > static_cast<int64_t>(choice.received.size())) {
+    return wrong(tokens.first_position, "tokens before it are missing");
+  }
+  const size_t num_logprobs = order.wants_logprobs ? tokens.tokens.size() : 0;
+  const size_t num_tops = order.num_top_logprobs > 0 ? tokens.tokens.size() : 0;
+  if (tokens.logprobs.size() != num_logprobs || tokens.top_logprobs.size() != num_tops) {
+    return wrong(tokens.first_position, "another number of log-probabilities than of tokens");
+  }
+  for (size_t i = 0; i < tokens.tokens.size(); ++i) {
+    const size_t position = tokens.first_position + i;
+    if (position >= choice.expected.tokens.size()) return wrong(position, "one token too many");
+    if (tokens.tokens[i] != choice.expected.tokens[position]) {
+      return wrong(position,
+                   absl::StrCat("token ", tokens.tokens[i], ", the oracle says ", choice.expected.tokens[position]));
     }
-    if (tokens[i] != expected[position]) {
-      violations.Add(absl::StrCat(Name(), ": token at position ", position, " is ", tokens[i], ", the oracle says ",
-                                  expected[position]));
-      return;
+    if (num_logprobs > 0) {
+      const model::TokenLogprobs& expected = choice.expected.logprobs[position];
+      bool is_right = tokens.logprobs[i] == expected.logprob;
+      for (size_t place = 0; num_tops > 0 && place < order.num_top_logprobs; ++place) {
+        const router::LikelyToken& top = tokens.top_logprobs[i].at(place);
+        is_right &= top.token == static_cast<uint32_t>(expected.top_tokens[place]) &&
+                    top.logprob == expected.top_logprobs[place];
+      }
+      if (!is_right) return wrong(position, "its log-probabilities are not the oracle's");
     }
-    if (position == received.size()) received.push_back(tokens[i]);
+    if (position == choice.received.size()) choice.received.push_back(tokens.tokens[i]);
   }
 }
 
 void ClientRequest::CheckComplete(Violations& violations) const {
-  if (received != expected) violations.Add(absl::StrCat(Name(), ": complete with another number of tokens"));
-  std::vector<uint32_t> shown = expected;
-  const auto& stop_ids = order.stop_token_ids;
-  if (std::find(stop_ids.begin(), stop_ids.end(), shown.back()) != stop_ids.end()) shown.pop_back();
-  std::string expected_text;
-  for (const uint32_t token : shown) absl::StrAppend(&expected_text, token, " ");
-  if (text != expected_text) {
-    violations.Add(absl::StrCat(Name(), ": text is \"", text, "\", expected \"", expected_text, "\""));
+  for (const Choice& choice : choices) {
+    // What a stop string cuts away, and what comes after it while its cancel is under way, is nobody's.
+    std::vector<uint32_t> shown = choice.expected.tokens;
+    const auto& stop_ids = order.stop_token_ids;
+    if (std::find(stop_ids.begin(), stop_ids.end(), shown.back()) != stop_ids.end()) shown.pop_back();
+    size_t num_needed = choice.expected.tokens.size();
+    if (stop_word.has_value()) {
+      const auto cut = std::find(shown.begin(), shown.end(), *stop_word);
+      if (cut != shown.end()) num_needed = cut - shown.begin() + 1;
+      shown.erase(cut, shown.end());
+    }
+    if (choice.received.size() < num_needed) {
+      violations.Add(absl::StrCat(Name(), ": complete with a choice that is not"));
+    }
+    std::string expected_text;
+    for (const uint32_t token : shown) absl::StrAppend(&expected_text, token, " ");
+    if (choice.text != expected_text) {
+      violations.Add(absl::StrCat(Name(), ": text is \"", choice.text, "\", expected \"", expected_text, "\""));
+    }
   }
 }
 

@@ -2,14 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "router/cluster.h"
+#include "router/generated_tokens.h"
 #include "tests/sim/fault_plan.h"
+#include "tests/sim/oracle.h"
 #include "tests/sim/violations.h"
 
 namespace tandem::sim {
@@ -25,18 +27,26 @@ struct ClientRequest {
   absl::Duration stops_reading_after = absl::InfiniteDuration();  // counted from its submission
   absl::Duration reads_again_after = absl::ZeroDuration();        // counted from there
 
-  std::vector<uint32_t> expected;  // by the oracle
-  std::vector<uint32_t> received;
-  std::string text;
+  // Its text ends before this token's, by a stop string.
+  std::optional<uint32_t> stop_word;
+
+  struct Choice {
+    OracleAnswer expected;
+    std::vector<uint32_t> received;
+    std::string text;
+    bool has_ended = false;
+  };
+  std::vector<Choice> choices;
   RequestEnd end = RequestEnd::kNone;
   absl::Status error;
   int num_attempts = 1;
   bool is_released = false;
 
   std::string Name() const;
-  // Every token is the oracle's, at its place, given once or again the same.
-  void CheckTokens(int64_t first_position, absl::Span<const uint32_t> tokens, Violations& violations);
-  // A complete answer is the oracle's, whole, in tokens and in text.
+  // Every token is its choice's, as the oracle says it, at its place, given once or again the same; and so is its
+  // log-probability, in bits.
+  void CheckTokens(const router::GeneratedTokens& tokens, Violations& violations);
+  // A complete answer is the oracle's, every choice whole, in tokens and in text.
   void CheckComplete(Violations& violations) const;
   // A failure has a cause that faults explain.
   void CheckFailure(const FaultPlan& plan, Violations& violations) const;

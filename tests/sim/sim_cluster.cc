@@ -19,13 +19,14 @@ constexpr uint32_t kStopToken = 3;
 
 std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
-                      " router_lost=", num_router_lost, " again=", num_again, " retractions=", retractions,
+                      " router_lost=", num_router_lost, " again=", num_again,
+                      " of_several_choices=", num_of_several_choices, " retractions=", retractions,
                       " credit_retractions=", credit_retractions, " said_again=", said_again,
                       " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " events=", num_events,
                       " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
 
-SimCluster::SimCluster(uint64_t seed) : events_(seed), plan_(DrawFaultPlan(events_)) {
+SimCluster::SimCluster(uint64_t seed) : events_(seed), option_draws_(seed), plan_(DrawFaultPlan(events_)) {
   for (int i = 0; i < plan_.num_prefills; ++i) {
     prefill_names_.push_back(
         {.rpc_address = absl::StrCat("prefill-", i, ":1"), .bootstrap_address = absl::StrCat("prefill-", i, ":8998")});
@@ -113,16 +114,57 @@ std::shared_ptr<ClientRequest> SimCluster::MakeRequest(absl::Duration submit_at)
   if (events_.Chance(plan_.deadline)) {
     client->time_limit = events_.DrawDuration(absl::Milliseconds(20), absl::Seconds(1));
   }
+  AddOptions(*client);
   OracleRequest oracle{.prompt_tokens = order.prompt, .sampling = {}, .stopping = {}};
   oracle.sampling.set_temperature(order.temperature);
   oracle.sampling.set_top_p(order.top_p);
   oracle.sampling.set_top_k(order.top_k);
+  oracle.sampling.set_min_p(order.min_p);
+  oracle.sampling.set_repetition_penalty(order.repetition_penalty);
+  oracle.sampling.set_frequency_penalty(order.frequency_penalty);
+  oracle.sampling.set_presence_penalty(order.presence_penalty);
+  for (const auto& [token, bias] : order.logit_bias) {
+    proto::LogitBias& entry = *oracle.sampling.add_logit_bias();
+    entry.set_token(token);
+    entry.set_bias(bias);
+  }
   oracle.sampling.set_seed(order.seed);
+  oracle.sampling.set_wants_logprobs(order.wants_logprobs);
+  oracle.sampling.set_num_top_logprobs(order.num_top_logprobs);
   oracle.stopping.set_max_new_tokens(order.max_new_tokens);
+  oracle.stopping.set_min_new_tokens(order.min_new_tokens);
   oracle.stopping.mutable_stop_token_ids()->Add(order.stop_token_ids.begin(), order.stop_token_ids.end());
-  client->expected = OracleTokens(oracle, kSimModel, kSimLayers, plan_.decode_pages * int64_t{kvcache::kPageTokens});
+  for (uint32_t choice = 0; choice < order.num_choices; ++choice) {
+    client->choices.emplace_back().expected =
+        AskOracle(oracle, kSimModel, kSimLayers, plan_.decode_pages * int64_t{kvcache::kPageTokens}, choice);
+  }
   clients_.push_back(client);
   return client;
+}
+
+// What most requests do without: choices, penalties, biases, log-probabilities, least lengths, stop strings.
+void SimCluster::AddOptions(ClientRequest& client) {
+  EventQueue& draws = option_draws_;
+  router::GenerateOrder& order = client.order;
+  if (draws.Chance(0.35)) {
+    // A page of its own for each choice, where the prompt ends.
+    const int num_prompt_pages = kvcache::PagesForTokens(static_cast<int64_t>(order.prompt.size()));
+    const int num_choices_max = std::min({4, plan_.max_running_requests, plan_.decode_pages - num_prompt_pages + 1});
+    order.num_choices = static_cast<uint32_t>(draws.DrawInt(1, num_choices_max));
+  }
+  if (draws.Chance(0.2)) order.min_p = static_cast<float>(draws.DrawInt(1, 20)) / 100;
+  if (draws.Chance(0.2)) order.repetition_penalty = static_cast<float>(draws.DrawInt(8, 16)) / 10;
+  if (draws.Chance(0.2)) order.frequency_penalty = static_cast<float>(draws.DrawInt(-10, 20)) / 10;
+  if (draws.Chance(0.2)) order.presence_penalty = static_cast<float>(draws.DrawInt(-10, 20)) / 10;
+  for (int i = draws.Chance(0.2) ? 3 : 0; i > 0; --i) {
+    const auto token = static_cast<uint32_t>(draws.DrawInt(kStopToken + 1, kSimModel.vocab_size - 1));
+    order.logit_bias.emplace_back(token, draws.Chance(0.3) ? -100.0f : static_cast<float>(draws.DrawInt(-5, 5)));
+  }
+  order.wants_logprobs = draws.Chance(0.3);
+  if (order.wants_logprobs) order.num_top_logprobs = static_cast<uint32_t>(draws.DrawInt(0, 5));
+  if (draws.Chance(0.2)) order.min_new_tokens = static_cast<uint32_t>(draws.DrawInt(1, order.max_new_tokens));
+  // A word that is part of no other; stop strings wait for the least length, which this does not.
+  if (order.min_new_tokens == 0 && draws.Chance(0.3)) client.stop_word = static_cast<uint32_t>(draws.DrawInt(10, 96));
 }
 
 void SimCluster::Submit(const std::shared_ptr<ClientRequest>& client) {
@@ -251,6 +293,7 @@ RunSummary SimCluster::Summarise() const {
   RunSummary summary{.plan = plan_, .violations = violations_.found()};
   for (const auto& client : clients_) {
     summary.num_again += client->num_attempts > 1 ? 1 : 0;
+    summary.num_of_several_choices += client->choices.size() > 1 ? 1 : 0;
     summary.num_complete += client->end == RequestEnd::kComplete ? 1 : 0;
     summary.num_failed += client->end == RequestEnd::kFailed ? 1 : 0;
     summary.num_client_left += client->end == RequestEnd::kClientLeft ? 1 : 0;

@@ -30,8 +30,9 @@ struct RunSummary {
   int num_failed = 0;
   int num_client_left = 0;
   int num_router_lost = 0;
-  int num_again = 0;        // of all of them, those that were started twice
-  int64_t retractions = 0;  // of decode processes that lived to the end
+  int num_again = 0;               // of all of them, those that were started twice
+  int num_of_several_choices = 0;  // of all of them
+  int64_t retractions = 0;         // of decode processes that lived to the end
   int64_t credit_retractions = 0;
   int64_t said_again = 0;  // tokens, to routers that came back
   int64_t tokens_replayed = 0;
@@ -56,6 +57,7 @@ class SimCluster final {
   void StartDecode(size_t index);
   void Submit(const std::shared_ptr<ClientRequest>& client);
   std::shared_ptr<ClientRequest> MakeRequest(absl::Duration submit_at);
+  void AddOptions(ClientRequest& client);
   template <typename Workers>
   bool StaysDown(const Workers& workers);
   // Runs until `is_done` or until the time is over; false then.
@@ -67,6 +69,7 @@ class SimCluster final {
   RunSummary Summarise() const;
 
   EventQueue events_;
+  EventQueue option_draws_;  // numbers alone, of their own: a new option changes no other draw
   Violations violations_{events_};
   const FaultPlan plan_;
   std::vector<WorkerName> prefill_names_, decode_names_;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "proto/credit.h"
 #include "router/pair_picker.h"
 #include "tests/sim/sim_prefill.h"
@@ -82,11 +84,12 @@ class SimRouter::Run final : public router::RequestListener {
   ~Run() override { router_.cluster_->Forget(request_id_); }
 
   void OnTokens(router::GeneratedTokens tokens) override {
-    num_tokens_in_line_ += static_cast<int64_t>(tokens.tokens.size());
-    const int64_t credit_tokens = router_.plan_.credit_bytes / proto::kTokenCreditBytes;
-    if (num_tokens_in_line_ > credit_tokens) {
-      router_.violations_.Add(absl::StrCat(client_->Name(), ": ", num_tokens_in_line_, " tokens wait for its client, ",
-                                           credit_tokens, " were granted"));
+    int64_t& num_in_line = num_tokens_in_line_[tokens.choice];
+    num_in_line += static_cast<int64_t>(tokens.tokens.size());
+    const int64_t num_granted = CreditTokens();
+    if (num_in_line > num_granted) {
+      router_.violations_.Add(absl::StrCat(client_->Name(), ": ", num_in_line, " tokens of choice ", tokens.choice,
+                                           " wait for its client, ", num_granted, " were granted"));
     }
     line_.push_back([this, tokens = std::move(tokens)] { TakeTokens(tokens); });
     TakeLine();
@@ -129,6 +132,15 @@ class SimRouter::Run final : public router::RequestListener {
     router::RequestState::Params params;
     params.choice.tokenizer = &router.tokenizer_;
     params.choice.max_new_tokens = client.order.max_new_tokens;
+    params.choice.min_new_tokens = client.order.min_new_tokens;
+    params.choice.wants_logprobs = client.order.wants_logprobs;
+    params.choice.num_top_logprobs = client.order.num_top_logprobs;
+    if (client.stop_word.has_value()) {
+      auto stops = router::StopSet::Build({absl::StrCat(*client.stop_word, " ")});
+      TANDEM_CHECK(stops.ok(), "a stop string is refused");
+      params.choice.stops = std::make_shared<const router::StopSet>(*std::move(stops));
+    }
+    params.num_choices = static_cast<int>(client.order.num_choices);
     params.num_prompt_tokens = static_cast<int64_t>(client.order.prompt.size());
     params.started_at = router.events_.now();
     params.deadline = router.events_.now() + client.time_limit;
@@ -143,6 +155,13 @@ class SimRouter::Run final : public router::RequestListener {
     }
     return order;
   }
+  // That a choice may have on its way: its log-probabilities count too, but four tokens are granted whatever they take.
+  int64_t CreditTokens() const {
+    proto::Sampling sampling;
+    sampling.set_wants_logprobs(client_->order.wants_logprobs);
+    sampling.set_num_top_logprobs(client_->order.num_top_logprobs);
+    return std::max<int64_t>(4, router_.plan_.credit_bytes / proto::CreditBytesOfToken(sampling));
+  }
   // As long as the client reads; what concerns nobody any more is taken at once.
   void TakeLine() {
     while (!line_.empty() && (is_reading_ || !state_.is_answer_open())) {
@@ -152,10 +171,10 @@ class SimRouter::Run final : public router::RequestListener {
     }
   }
   void TakeTokens(const router::GeneratedTokens& tokens) {
-    num_tokens_in_line_ -= static_cast<int64_t>(tokens.tokens.size());
+    num_tokens_in_line_[tokens.choice] -= static_cast<int64_t>(tokens.tokens.size());
     router_.cluster_->TokensTaken(request_id_, tokens.choice,
                                   tokens.first_position + static_cast<int64_t>(tokens.tokens.size()));
-    if (state_.is_answer_open()) client_->CheckTokens(tokens.first_position, tokens.tokens, router_.violations_);
+    if (state_.is_answer_open()) client_->CheckTokens(tokens, router_.violations_);
     Apply(state_.OnTokens(tokens, now()));
   }
   // A request of which nothing has come yet is started once more, elsewhere where there is an elsewhere.
@@ -165,7 +184,7 @@ class SimRouter::Run final : public router::RequestListener {
     if (!pair.ok()) return false;
     ++client_->num_attempts;
     line_.clear();  // of the attempt that has failed
-    num_tokens_in_line_ = 0;
+    num_tokens_in_line_.clear();
     router_.cluster_->GenerateAgain(request_id_, *pair, OrderNow());
     return true;
   }
@@ -174,8 +193,12 @@ class SimRouter::Run final : public router::RequestListener {
     if (!output.cancel_reason.empty()) {
       router_.cluster_->Cancel(request_id_, output.cancel_reason, output.cancel_choice);
     }
-    client_->text += output.delta.text.content;
-    if (output.delta.end.has_value()) {
+    ClientRequest::Choice& choice = client_->choices[output.delta.choice];
+    choice.text += output.delta.text.content;
+    choice.has_ended |= output.delta.end.has_value();
+    const bool have_all_ended = std::all_of(client_->choices.begin(), client_->choices.end(),
+                                            [](const ClientRequest::Choice& c) { return c.has_ended; });
+    if (output.delta.end.has_value() && have_all_ended) {
       client_->end = RequestEnd::kComplete;
       client_->CheckComplete(router_.violations_);
     }
@@ -196,8 +219,8 @@ class SimRouter::Run final : public router::RequestListener {
   router::RequestState state_;
   const absl::Duration started_at_;
   uint64_t request_id_ = 0;
-  std::deque<std::function<void()>> line_;  // events of the worker that wait for the client to read
-  int64_t num_tokens_in_line_ = 0;
+  std::deque<std::function<void()>> line_;     // events of the worker that wait for the client to read
+  std::map<int, int64_t> num_tokens_in_line_;  // by choice
   bool is_reading_ = true;
 };
 

@@ -23,9 +23,8 @@ TEST_P(SimTest, EveryAnswerIsTheOraclesAndEverythingIsGivenBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimTest, ::testing::Range<uint64_t>(1, 21));
-// A decode worker that never comes back while prefill keeps pages for it: only these notice a lease that does not
-// lapse.
-INSTANTIATE_TEST_SUITE_P(LeasesThatLapse, SimTest, ::testing::Values(24, 58, 85, 118, 136));
+// A decode worker that never comes back while prefill keeps pages for it: this notices a lease that does not lapse.
+INSTANTIATE_TEST_SUITE_P(LeasesThatLapse, SimTest, ::testing::Values(58));
 
 // Without this a seed would repeat nothing.
 TEST(SimDeterminismTest, ASeedRepeatsItsRunToTheEvent) {
