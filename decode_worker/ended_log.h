@@ -24,6 +24,7 @@ class EndedLog final {
 
   struct Entry {
     RequestKey key;
+    uint64_t arrival = 0;  // when the request came, as the engine counts
     proto::Ended ended;
     std::vector<proto::SequenceTokens> choices;  // every token of each choice that the router did not bring itself
   };
@@ -50,6 +51,16 @@ class EndedLog final {
       if (entry.key == key) return &entry;
     }
     return nullptr;
+  }
+  // Ends of this router's requests that came with this arrival or later.
+  std::vector<const Entry*> Since(uint64_t router_incarnation, uint64_t arrival) const {
+    std::vector<const Entry*> since;
+    const auto it = routers_.find(router_incarnation);
+    if (it == routers_.end()) return since;
+    for (const Entry& entry : it->second.entries) {
+      if (entry.arrival >= arrival) since.push_back(&entry);
+    }
+    return since;
   }
   void Forget(uint64_t router_incarnation) { routers_.erase(router_incarnation); }
   // Ends that are kept for all routers.

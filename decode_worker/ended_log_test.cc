@@ -35,6 +35,19 @@ TEST(EndedLogTest, KeepsAnEndUntilItOrALaterOneIsConfirmed) {
   EXPECT_EQ(log.size(), 1u);
 }
 
+TEST(EndedLogTest, NamesTheEndsOfWhatCameSince) {
+  EndedLog log;
+  log.Add({.key = Key(1, 10), .arrival = 7});
+  log.Add({.key = Key(1, 11), .arrival = 5});  // came first, ended last
+  log.Add({.key = Key(1, 12), .arrival = 6});
+  log.Add({.key = Key(2, 13), .arrival = 9});
+  const auto since = log.Since(1, 6);
+  ASSERT_EQ(since.size(), 2u);
+  EXPECT_EQ(since[0]->key, Key(1, 10));
+  EXPECT_EQ(since[1]->key, Key(1, 12));
+  EXPECT_TRUE(log.Since(3, 0).empty());
+}
+
 TEST(EndedLogTest, IsBoundedAndDropsTheOldest) {
   EndedLog log;
   for (uint64_t request = 0; request <= EndedLog::kEndsMax; ++request) log.Add({.key = Key(1, request)});

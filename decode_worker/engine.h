@@ -12,7 +12,7 @@
 // A sequence is stepped only while its reader's credit covers the token that may come; one that sits out for longer
 // than credit_patience, or whose pages others need, is retracted, and waits in line again once there is room.
 // A router whose stream is lost finds its requests as they went on meanwhile: what it has not received is said again
-// from the position that it names (Reattach); what it does not name is cancelled.
+// from the position that it names (Reattach); what it does not name is cancelled, or newer and said from its start.
 //
 // The choices of a request are sequences of their own that share the pages of its prompt (page_sharing.h) and one
 // transfer. One that has ended gives back what it alone holds at once; the request ends with its last one.
@@ -31,6 +31,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -141,6 +142,8 @@ class Engine final {
   void Forget(uint64_t router_incarnation, absl::string_view why);
   void TakeCredit(Request& request, uint32_t choice, uint64_t granted_bytes);
   void Reattach(uint64_t stream_id, const proto::Reattach& part);
+  void AddNewerThanReattach(uint64_t router_incarnation, const absl::flat_hash_set<RequestKey>& named,
+                            std::vector<proto::Reattach::Position>& positions) const;
   void SayAgain(const std::vector<proto::Reattach::Position>& positions);
   void ExpireDeadlines();
 

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "decode_worker/engine.h"
@@ -59,7 +58,7 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
 }
 
 void Engine::Reattach(uint64_t stream_id, const proto::Reattach& part) {
-  const auto positions = routers_.AddPositions(stream_id, part);
+  auto positions = routers_.AddPositions(stream_id, part);
   if (!positions.has_value()) return;
   const uint64_t router = routers_.IncarnationOf(stream_id);
   absl::flat_hash_set<RequestKey> named;
@@ -73,7 +72,27 @@ void Engine::Reattach(uint64_t stream_id, const proto::Reattach& part) {
   for (Request* request : given_up) {
     End(*request, {.error = absl::CancelledError("its router has given it up"), .is_cancelled = true});
   }
+  AddNewerThanReattach(router, named, *positions);
   SayAgain(*positions);
+}
+
+// A Generate of the new stream can overtake the positions, which do not name it; until they had come, nothing was said
+// of it: neither its first tokens nor its end.
+void Engine::AddNewerThanReattach(uint64_t router_incarnation, const absl::flat_hash_set<RequestKey>& named,
+                                  std::vector<proto::Reattach::Position>& positions) const {
+  const auto add = [&](const RequestKey& key, size_t num_choices) {
+    if (named.contains(key)) return;
+    for (size_t choice = 0; choice < std::max<size_t>(1, num_choices); ++choice) {
+      proto::Reattach::Position& position = positions.emplace_back();
+      *position.mutable_key() = key.ToProto();
+      position.set_choice(static_cast<uint32_t>(choice));
+    }
+  };
+  const uint64_t mark = routers_.ArrivalMark(router_incarnation);
+  for (const auto& [key, request] : requests_) {
+    if (key.router_incarnation == router_incarnation && request->arrival >= mark) add(key, request->sequences.size());
+  }
+  for (const EndedLog::Entry* entry : ended_.Since(router_incarnation, mark)) add(entry->key, entry->choices.size());
 }
 
 // Tokens of all choices first: a request's Ended is its last message.
@@ -182,7 +201,10 @@ void Engine::SendEnded(const Request& request) {
     ended.mutable_error()->set_message(std::string(error.message()));
   }
   if (!routers_.IsKnown(router)) return;
-  EndedLog::Entry entry{.key = request.generate.key, .ended = std::move(ended), .choices = AllTokensOf(request)};
+  EndedLog::Entry entry{.key = request.generate.key,
+                        .arrival = request.arrival,
+                        .ended = std::move(ended),
+                        .choices = AllTokensOf(request)};
   *message.mutable_ended() = ended_.Add(std::move(entry));
   SendToRouter(router, std::move(message));
 }

@@ -575,6 +575,33 @@ TEST_F(EngineTest, WhatAReturningRouterDoesNotNameIsCancelledButNotWhatCameOnIts
   ExpectNothingHeld();
 }
 
+TEST_F(EngineTest, WhatARequestGeneratedBeforeThePositionsThatItOvertookIsSaidOnceTheyHaveCome) {
+  Start(16);
+  is_endless_ = true;
+  engine_->RouterLost(1);
+  says_positions_ = false;
+  AttachRouter(2, kRouter);
+  const RequestKey ended = Submit(1, Prompt(70), 1);
+  credit_tokens_ = 4;
+  const RequestKey living = Submit(2, Prompt(30), 20);
+  const RequestKey refused = Submit(3, {}, 20);
+  StepAndSettle();
+  for (const RequestKey& key : {ended, living, refused}) {
+    EXPECT_THAT(answers_[key].tokens, SizeIs(0));
+    EXPECT_THAT(answers_[key].ended, SizeIs(0));
+  }
+  proto::RouterMessage message;
+  message.mutable_reattach()->set_is_last(true);
+  engine_->RouterMessage(2, message);
+  EXPECT_THAT(answers_[living].tokens, SizeIs(4));
+  ExpectFinished(ended);
+  ExpectError(refused, absl::StatusCode::kInvalidArgument);
+  Grant(living, 1000);
+  StepAndSettle();
+  ExpectFinished(living);
+  ExpectNothingHeld();
+}
+
 TEST_F(EngineTest, ARequestThatWasLostWithItsStreamIsAnsweredAndItsLateGenerateDropped) {
   Start(16);
   const RequestKey key{.router_incarnation = kRouter, .request_id = 1, .attempt = 1};
