@@ -20,7 +20,7 @@ void Engine::RouterAttached(uint64_t stream_id, const proto::Identity& router) {
   proto::WorkerMessage message;
   for (const auto& [address, status] : peers_) {
     *message.mutable_peer_status() = status;
-    outbox_.ToRouter(incarnation, message);
+    outbox_.ToRouter(stream_id, message);
   }
   AnnouncePrefillPeers();
   PumpTransfer();
@@ -211,7 +211,8 @@ void Engine::SendEnded(const Request& request) {
 
 // A router that is detached, or not in step yet, is told everything when it names its positions.
 void Engine::SendToRouter(uint64_t router_incarnation, proto::WorkerMessage message) {
-  if (routers_.IsInStep(router_incarnation)) outbox_.ToRouter(router_incarnation, std::move(message));
+  if (!routers_.IsInStep(router_incarnation)) return;
+  outbox_.ToRouter(routers_.StreamOf(router_incarnation), std::move(message));
 }
 
 // ---- Prefill peers ----
@@ -299,7 +300,7 @@ void Engine::ReportPeerDown(const std::string& peer, const absl::Status& status)
 void Engine::ReportPeer(const proto::PeerStatus& status) {
   proto::WorkerMessage message;
   *message.mutable_peer_status() = status;
-  for (const uint64_t router : routers_.Attached()) outbox_.ToRouter(router, message);
+  for (const uint64_t router : routers_.Attached()) outbox_.ToRouter(routers_.StreamOf(router), message);
 }
 
 }  // namespace tandem::decode

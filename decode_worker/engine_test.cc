@@ -92,7 +92,7 @@ class EngineTest : public ::testing::Test, public Outbox {
   }
 
   // ---- Outbox ----
-  void ToRouter(uint64_t router, proto::WorkerMessage message) override {
+  void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override {
     for (const proto::SequenceTokens& tokens : message.tokens().sequences()) {
       Answer& answer = answers_[RequestKey::From(tokens.key())];
       // As the router does: the next position is taken, an equal duplicate is dropped.

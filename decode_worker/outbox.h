@@ -14,7 +14,9 @@ namespace tandem::decode {
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  virtual void ToRouter(uint64_t router_incarnation, proto::WorkerMessage message) = 0;
+  // On that stream and no other: a router that has come back on a newer one has not yet said what it missed, so what
+  // was meant for the older one must not reach it there. Dropped where the stream is gone or replaced.
+  virtual void ToRouter(uint64_t stream_id, proto::WorkerMessage message) = 0;
   virtual void ToPeer(kvtransfer::SendMessage message) = 0;
   virtual void Fetch(kvtransfer::StartFetch fetch) = 0;
   virtual void Cancel(kvtransfer::CancelFetches cancel) = 0;

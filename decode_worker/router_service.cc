@@ -101,8 +101,8 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(
 int RouterService::port() const { return core_->port(); }
 int RouterService::num_routers() const { return core_->live().num_streams(); }
 size_t RouterService::num_queued_bytes() const { return core_->live().num_queued_bytes(); }
-void RouterService::Send(uint64_t router_incarnation, proto::WorkerMessage message) {
-  core_->live().Send(router_incarnation, std::move(message));
+void RouterService::Send(uint64_t stream_id, proto::WorkerMessage message) {
+  core_->live().Send(stream_id, std::move(message));
 }
 void RouterService::AnnounceDraining() { core_->live().AnnounceDraining(); }
 void RouterService::Farewell(absl::Duration limit) { core_->live().Farewell(limit); }

@@ -42,7 +42,7 @@ class RouterService final {
   int port() const;
   int num_routers() const;
   size_t num_queued_bytes() const;  // that wait for routers to read
-  void Send(uint64_t router_incarnation, proto::WorkerMessage message);
+  void Send(uint64_t stream_id, proto::WorkerMessage message);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining();
   // After a drain: ends the routers' streams behind the last words queued on them, within `limit`.

@@ -67,10 +67,12 @@ absl::Duration RouterSessions::NextLapse() const {
   return next;
 }
 
-bool RouterSessions::IsAttached(uint64_t incarnation) const {
+uint64_t RouterSessions::StreamOf(uint64_t incarnation) const {
   const auto it = routers_.find(incarnation);
-  return it != routers_.end() && it->second.stream_id != 0;
+  return it == routers_.end() ? 0 : it->second.stream_id;
 }
+
+bool RouterSessions::IsAttached(uint64_t incarnation) const { return StreamOf(incarnation) != 0; }
 
 bool RouterSessions::IsInStep(uint64_t incarnation) const {
   const auto it = routers_.find(incarnation);

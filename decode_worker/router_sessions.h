@@ -41,6 +41,8 @@ class RouterSessions final {
   bool IsAttached(uint64_t incarnation) const;
   // Attached, and may be sent what belongs to its requests.
   bool IsInStep(uint64_t incarnation) const;
+  // The stream of that router, 0 where it is detached.
+  uint64_t StreamOf(uint64_t incarnation) const;
   // Incarnation of the router on that stream, 0 where there is none.
   uint64_t IncarnationOf(uint64_t stream_id) const;
   std::vector<uint64_t> Attached() const;

@@ -48,9 +48,9 @@ class Worker::Core final : public Outbox {
   int admin_port() const { return admin_->port(); }
 
   // ---- Outbox: the engine's thread ----
-  void ToRouter(uint64_t router_incarnation, proto::WorkerMessage message) override {
+  void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override {
     if (message.has_ended()) LogEnded(message.ended());
-    service_->Send(router_incarnation, std::move(message));
+    service_->Send(stream_id, std::move(message));
   }
   void ToPeer(kvtransfer::SendMessage message) override { links_->Send(message); }
   void Fetch(kvtransfer::StartFetch fetch) override { lanes_->Run(std::move(fetch)); }

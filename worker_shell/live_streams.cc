@@ -162,13 +162,13 @@ void LiveStreams::Detach(const Stream& stream) {
   events_.lost(stream.id());
 }
 
-void LiveStreams::Send(uint64_t router_incarnation, proto::WorkerMessage message) {
+void LiveStreams::Send(uint64_t stream_id, proto::WorkerMessage message) {
   std::shared_ptr<Stream> stream;
   {
     absl::MutexLock lock(&mutex_);
-    const auto newest = newest_of_.find(router_incarnation);
-    if (newest == newest_of_.end()) return;
-    stream = by_id_.at(newest->second).stream;
+    const auto found = by_id_.find(stream_id);
+    if (found == by_id_.end()) return;
+    stream = found->second.stream;
   }
   stream->Send(std::move(message));
 }

@@ -39,8 +39,8 @@ class LiveStreams final {
 
   // For the service's Live method.
   LiveReactor* Open(grpc::CallbackServerContext* context);
-  // To the newest stream of that router; dropped where there is none (its loss has been told).
-  void Send(uint64_t router_incarnation, proto::WorkerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Dropped where the stream is gone or replaced (its loss is told).
+  void Send(uint64_t stream_id, proto::WorkerMessage message) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends every stream behind what is queued on it: nobody misses the last words of a worker that has drained. Returns

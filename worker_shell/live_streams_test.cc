@@ -42,15 +42,18 @@ class LiveStreamsTest : public ::testing::Test {
   void Serve(LiveOptions options) {
     options.hello.set_model_hash("m");
     options.heartbeat_interval = absl::Milliseconds(20);
-    LiveEvents events{
-        .attached = [this](uint64_t stream,
-                           const proto::Identity& router) { Note(absl::StrCat("attached ", router.instance())); },
-        .message =
-            [this](uint64_t stream, proto::RouterMessage message) {
-              if (message.has_cancel()) Note(absl::StrCat("cancel ", message.cancel().reason()));
-            },
-        .lost = [this](uint64_t stream) { Note("lost"); },
-        .vitals = [] { return WorkerVitals{.engine_steps = 7}; }};
+    LiveEvents events{.attached =
+                          [this](uint64_t stream, const proto::Identity& router) {
+                            Note(absl::StrCat("attached ", router.instance()));
+                            absl::MutexLock lock(&mutex_);
+                            attached_.push_back(stream);
+                          },
+                      .message =
+                          [this](uint64_t stream, proto::RouterMessage message) {
+                            if (message.has_cancel()) Note(absl::StrCat("cancel ", message.cancel().reason()));
+                          },
+                      .lost = [this](uint64_t stream) { Note("lost"); },
+                      .vitals = [] { return WorkerVitals{.engine_steps = 7}; }};
     streams_ = std::make_unique<LiveStreams>(options, clock_, std::move(events));
     service_ = std::make_unique<Service>(*streams_);
     int port = 0;
@@ -77,6 +80,13 @@ class LiveStreamsTest : public ::testing::Test {
     mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
     return events_;
   }
+  // Ids of the streams that have attached, once there are `count`.
+  std::vector<uint64_t> Attached(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [&] { return attached_.size() >= count; };
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+    return attached_;
+  }
   // The next message that is neither heartbeat nor load.
   static proto::WorkerMessage ReadNews(Client& client) {
     proto::WorkerMessage message;
@@ -100,6 +110,7 @@ class LiveStreamsTest : public ::testing::Test {
   std::unique_ptr<proto::PrefillWorker::Stub> stub_;
   absl::Mutex mutex_;
   std::vector<std::string> events_;
+  std::vector<uint64_t> attached_;
 };
 
 TEST_F(LiveStreamsTest, HelloIsAnsweredFirstAndMessagesComeInOrder) {
@@ -118,7 +129,7 @@ TEST_F(LiveStreamsTest, HelloIsAnsweredFirstAndMessagesComeInOrder) {
   EXPECT_EQ(Events(4), (std::vector<std::string>{"attached r", "cancel a", "cancel b", "cancel c"}));
   proto::WorkerMessage ended;
   ended.mutable_ended()->set_is_cancelled(true);
-  streams_->Send(5, ended);
+  streams_->Send(Attached(1)[0], ended);
   EXPECT_TRUE(ReadNews(*client).ended().is_cancelled());
   client->WritesDone();
   // A heartbeat that is being written at that moment is cut off, and CANCELLED says so.
@@ -133,12 +144,12 @@ TEST_F(LiveStreamsTest, AFarewellComesBehindEverythingThatWasSent) {
   grpc::ClientContext context;
   auto client = stub_->Live(&context);
   ASSERT_TRUE(client->Write(Hello("r", 5)));
-  Events(1);
+  const uint64_t stream = Attached(1)[0];
   constexpr uint64_t kMessages = 500;
   proto::WorkerMessage ended;
   for (uint64_t id = 1; id <= kMessages; ++id) {
     ended.mutable_ended()->mutable_key()->set_request_id(id);
-    streams_->Send(5, ended);
+    streams_->Send(stream, ended);
   }
   std::thread farewell([this] { streams_->Farewell(absl::Seconds(20)); });
   uint64_t num_read = 0;
@@ -179,7 +190,7 @@ TEST_F(LiveStreamsTest, AStreamWithoutAHelloIsRefusedAndTellsNobody) {
   EXPECT_TRUE(Events(0).empty());
 }
 
-TEST_F(LiveStreamsTest, TheNewestStreamOfARouterGetsWhatIsSent) {
+TEST_F(LiveStreamsTest, WhatIsMeantForAReplacedStreamDoesNotReachTheNewestOne) {
   Serve({});
   grpc::ClientContext old_context, new_context;
   auto old_client = stub_->Live(&old_context);
@@ -189,10 +200,13 @@ TEST_F(LiveStreamsTest, TheNewestStreamOfARouterGetsWhatIsSent) {
   new_client->Write(Hello("r", 5));
   Events(2);
   EXPECT_TRUE(ReadNews(*new_client).has_hello());
+  const std::vector<uint64_t> attached = Attached(2);
   proto::WorkerMessage ended;
-  ended.mutable_ended();
-  streams_->Send(5, ended);
-  EXPECT_TRUE(ReadNews(*new_client).has_ended());
+  ended.mutable_ended()->set_number(1);
+  streams_->Send(attached[0], ended);
+  ended.mutable_ended()->set_number(2);
+  streams_->Send(attached[1], ended);
+  EXPECT_EQ(ReadNews(*new_client).ended().number(), 2u);
   EXPECT_EQ(Drain(*old_client).error_code(), grpc::StatusCode::ABORTED);
   Events(3);
   EXPECT_TRUE(streams_->IsAttached(5));
@@ -228,7 +242,7 @@ TEST_F(LiveStreamsTest, AnotherIncarnationOfARouterEndsTheStreamOfTheFirstAndKee
   EXPECT_TRUE(ReadNews(*new_client).has_hello());
   proto::WorkerMessage ended;
   ended.mutable_ended();
-  streams_->Send(100, ended);
+  streams_->Send(Attached(3)[2], ended);
   EXPECT_TRUE(ReadNews(*new_client).has_ended());
   new_context.TryCancel();
   other_context.TryCancel();
@@ -242,7 +256,7 @@ TEST_F(LiveStreamsTest, AReplacedRouterThatDoesNotReadIsCut) {
   Events(1);
   proto::WorkerMessage big;
   big.mutable_ended()->mutable_error()->set_message(std::string(32 << 20, 'x'));  // more than the transport holds
-  streams_->Send(5, big);
+  streams_->Send(Attached(1)[0], big);
   auto new_client = stub_->Live(&new_context);
   new_client->Write(Hello("r", 6));
   EXPECT_EQ(Events(3), (std::vector<std::string>{"attached r", "attached r", "lost"}));
@@ -259,7 +273,7 @@ TEST_F(LiveStreamsTest, ARouterThatDoesNotReadLosesItsStream) {
   proto::WorkerMessage big;
   big.mutable_ended()->mutable_error()->set_message(std::string(256 << 10, 'x'));
   // More than the queue and the transport's windows hold together.
-  for (int i = 0; i < 200 && streams_->IsAttached(5); ++i) streams_->Send(5, big);
+  for (int i = 0; i < 200 && streams_->IsAttached(5); ++i) streams_->Send(Attached(1)[0], big);
   EXPECT_EQ(Events(2).back(), "lost");
 }
 

@@ -88,7 +88,7 @@ class EngineRig final : public Outbox {
   }
 
   // ---- Outbox ----
-  void ToRouter(uint64_t router, proto::WorkerMessage message) override {
+  void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override {
     for (const proto::SequenceTokens& tokens : message.tokens().sequences()) Take(tokens);
     if (message.has_ended()) answers_[RequestKey::From(message.ended().key())].ended.push_back(message.ended());
   }

@@ -40,7 +40,7 @@ class SimDecode final : public decode::Outbox, public std::enable_shared_from_th
   size_t num_fetches() const { return fetches_.size(); }
 
   // ---- Outbox ----
-  void ToRouter(uint64_t router, proto::WorkerMessage message) override { live_->Send(router, std::move(message)); }
+  void ToRouter(uint64_t stream, proto::WorkerMessage message) override { live_->Send(stream, std::move(message)); }
   void ToPeer(kvtransfer::SendMessage message) override;
   void Fetch(kvtransfer::StartFetch fetch) override;
   void Cancel(kvtransfer::CancelFetches cancel) override;

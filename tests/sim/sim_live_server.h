@@ -90,9 +90,9 @@ class SimLiveServer final : public std::enable_shared_from_this<SimLiveServer> {
       if (client->events != nullptr) client->events->on_bulk_reply(reply);
     });
   }
-  void Send(uint64_t router, proto::WorkerMessage message) {
-    const auto newest = newest_.find(router);
-    if (newest != newest_.end()) SendOn(streams_.at(newest->second), std::move(message));
+  void Send(uint64_t stream, proto::WorkerMessage message) {
+    const auto it = streams_.find(stream);
+    if (it != streams_.end()) SendOn(it->second, std::move(message));
   }
 
  private:

@@ -57,7 +57,7 @@ OneProcess::OneProcess(const OneProcessOptions& options, const base::Clock& cloc
 
 OneProcess::~OneProcess() = default;
 
-void OneProcess::ToRouter(uint64_t router_incarnation, proto::WorkerMessage message) {
+void OneProcess::ToRouter(uint64_t stream_id, proto::WorkerMessage message) {
   for (const proto::SequenceTokens& tokens : message.tokens().sequences()) {
     GenerateResult& result = results_[tokens.key().request_id()];
     TANDEM_CHECK(tokens.first_position() == result.tokens.size(), "tokens came out of order");

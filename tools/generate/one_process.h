@@ -66,7 +66,7 @@ class OneProcess final : private prefill::Outbox, private decode::Outbox {
 
   // ---- Outboxes ----
   void ToTarget(kvtransfer::SendToTarget message) override { to_decode_.push_back(std::move(message.message)); }
-  void ToRouter(uint64_t router_incarnation, proto::WorkerMessage message) override;
+  void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override;
   void ToPeer(kvtransfer::SendMessage message) override { to_prefill_.push_back(std::move(message.message)); }
   void Fetch(kvtransfer::StartFetch fetch) override { lanes_.Run(std::move(fetch)); }
   void Cancel(kvtransfer::CancelFetches cancel) override { lanes_.Cancel(cancel); }
