@@ -17,6 +17,7 @@ class Answer:
     finish_reason: str
     usage: object
     num_deltas: int = 0
+    logprobs: object = None  # of plain answers that were asked for them
 
 
 def request(messages=QUESTION, max_tokens=24, thinking=False, extra=None, **fields):
@@ -33,6 +34,7 @@ def plain(client, **fields):
         getattr(choice.message, "reasoning_content", None),
         choice.finish_reason,
         completion.usage,
+        logprobs=choice.logprobs,
     )
 
 

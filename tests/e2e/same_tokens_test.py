@@ -1,4 +1,4 @@
-"""The same request gives the same tokens, whatever the chunks, the lane, the batch, the shards, and page famine."""
+"""The same request gives the same tokens and logprobs, to the bit, whatever the chunks, the lane, the batch, the shards, and page famine."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +8,12 @@ import pytest
 from tests.e2e.asking import LONG_QUESTION, QUESTION, plain
 from tests.e2e.cluster import get
 
+LOGPROBS = {"logprobs": True, "top_logprobs": 3}
 QUESTIONS = {
-    "short": {"messages": QUESTION},
-    "long": {"messages": LONG_QUESTION},
-    "thinking": {"messages": LONG_QUESTION, "thinking": True},
-    "sampled": {"messages": LONG_QUESTION, "temperature": 0.9, "top_p": 0.95, "seed": 42},
+    "short": {"messages": QUESTION} | LOGPROBS,
+    "long": {"messages": LONG_QUESTION} | LOGPROBS,
+    "thinking": {"messages": LONG_QUESTION, "thinking": True} | LOGPROBS,
+    "sampled": {"messages": LONG_QUESTION, "temperature": 0.9, "top_p": 0.95, "seed": 42} | LOGPROBS,
 }
 MAX_TOKENS = 70
 
@@ -28,6 +29,7 @@ def answers(cluster):
 def usual(shared_cluster):
     found = answers(shared_cluster)
     assert found["long"].usage.prompt_tokens > 256, "several pages and several chunks of 100"
+    assert all(len(answer.logprobs.content) == MAX_TOKENS for answer in found.values())
     assert len({answer.content + (answer.reasoning or "") for answer in found.values()}) == len(found)
     return found
 
@@ -73,7 +75,7 @@ def drawn_questions(seed, count=16):
             "messages": [{"role": "user", "content": " ".join(sentences)}],
             "max_tokens": source.randint(3, 40),
             "thinking": source.random() < 0.3,
-        }
+        } | LOGPROBS
         if source.random() < 0.5:
             fields |= {"temperature": source.choice([0.5, 1.0, 1.5]), "top_p": source.choice([0.8, 1.0]), "seed": source.getrandbits(63)}
         questions.append(fields)
