@@ -67,14 +67,14 @@ absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor
                                                                                  const ExecutorOptions& options) const {
   RETURN_IF_ERROR(kernels::cpu::UseLevel(options.instruction_level));
   const int num_threads = options.num_threads > 0 ? options.num_threads : kernels::NumUsableProcessors();
-  LOG_INFO("executor", {"num_threads", num_threads},
-           {"instruction_level", kernels::cpu::LevelName(kernels::cpu::ActiveLevel())});
   const int64_t num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens);
   ASSIGN_OR_RETURN(
       auto executor,
       model::DeepseekModel::Create(
           checkpoint_, layout, {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
           {.num_rows_max = options.num_rows_max, .num_positions_max = num_positions_max, .num_threads = num_threads}));
+  LOG_INFO("executor", {"num_threads", num_threads},
+           {"instruction_level", kernels::cpu::LevelName(kernels::cpu::ActiveLevel())});
   return std::unique_ptr<model::ModelExecutor>(std::move(executor));
 }
 

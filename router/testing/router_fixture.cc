@@ -40,8 +40,8 @@ void RouterTest::StartPair() {
 
 bool RouterTest::AwaitReady(int status) {
   const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
-  RawClient client(port());
   while (base::RealClock().Now() < deadline) {
+    RawClient client(port());  // a drain closes connections that ask nothing
     client.Send(Get("/readyz"));
     if (client.ReadResponse().status == status) return true;
   }
