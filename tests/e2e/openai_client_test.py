@@ -28,7 +28,8 @@ def test_a_stream_adds_up_to_the_plain_answer(client, messages, thinking):
 
 
 def test_a_stream_comes_in_many_pieces(client):
-    assert streamed(client, max_tokens=32).num_deltas > 8
+    # Tokens that are ready together leave in one piece, and this model is fast: many tokens, so many pieces.
+    assert streamed(client, max_tokens=400).num_deltas > 8
 
 
 def test_greedy_answers_repeat(client):

@@ -88,10 +88,10 @@ def test_it_has_what_the_services_say(prometheus, cluster):
     def seen(expression):
         return [value for _, value in query(prometheus, expression)]
 
+    tokens_seen = 'tandem_generation_tokens_total{job="decode-worker"}'
     wait_until(
-        lambda: seen("tandem_generation_tokens_total") == [generated]
-        and seen('tandem_kv_pages{job="decode-worker"}') == [pages],
-        lambda: f"{generated} tokens and {pages} pages: {seen('tandem_generation_tokens_total')}",
+        lambda: seen(tokens_seen) == [generated] and seen('tandem_kv_pages{job="decode-worker"}') == [pages],
+        lambda: f"{generated} tokens and {pages} pages: {seen(tokens_seen)}",
     )
     # A histogram that Prometheus took apart as one: its quantile is a number.
     quantile = 'histogram_quantile(0.5, sum by (le) (tandem_engine_step_seconds_bucket{job="decode-worker"}))'
