@@ -126,7 +126,7 @@ def test_a_second_signal_ends_a_worker_at_once_and_its_clients_are_told(fresh_cl
 
 
 def test_a_router_is_not_ready_first_then_refuses_and_finishes_what_runs(fresh_cluster):
-    with fresh_cluster(router={"drain_notice": "300ms"}) as cluster:
+    with fresh_cluster(router={"drain_notice": "3s"}) as cluster:
         stream = open_stream(cluster, max_tokens=3000)
         cluster.router.signal(signal.SIGTERM)
         wait_until(lambda: cluster.router.readiness()[0] == 503, cluster.router.readiness)
