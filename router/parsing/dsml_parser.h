@@ -13,7 +13,8 @@
 // Read as well, since models err:
 // - an invoke without function_calls around it; a call inside the reasoning, which goes on behind it; text between or
 //   behind calls, which is content;
-// - ends that are missing: a value ends at the next marked tag of any kind (less one line feed before it), a call at the
+// - ends that are missing: a value ends at the next marked tag of any kind (less one line feed before it), a call at
+// the
 //   next call;
 // - a JSON object in place of parameters; arguments wrapped once more as {"arguments": {..}} or {"input": {..}}, where
 //   the tool's schema has no such parameter and has all those inside;
