@@ -101,18 +101,19 @@ void Engine::SayAgain(const std::vector<proto::Reattach::Position>& positions) {
   absl::flat_hash_set<RequestKey> ended;
   for (const proto::Reattach::Position& position : positions) {
     const RequestKey key = RequestKey::From(position.key());
-    const auto live = requests_.find(key);
-    const EndedLog::Entry* entry = live == requests_.end() ? ended_.Find(key) : nullptr;
-    std::vector<proto::SequenceTokens> choices;
-    if (live != requests_.end()) {
-      TakeCredit(*live->second, position.choice(), position.granted_bytes());
-      choices = AllTokensOf(*live->second);
+    if (const auto live = requests_.find(key); live != requests_.end()) {
+      Request& request = *live->second;
+      TakeCredit(request, position.choice(), position.granted_bytes());
+      if (position.choice() < request.sequences.size()) {
+        SendTokensFrom(AllTokensOf(request, request.sequences[position.choice()]), position.next_position());
+      }
+      continue;
     }
-    if (entry != nullptr) choices = entry->choices;
-    for (const proto::SequenceTokens& choice : choices) {
-      if (choice.choice() == position.choice()) SendTokensFrom(choice, position.next_position());
+    const EndedLog::Entry* entry = ended_.Find(key);
+    if (entry != nullptr && position.choice() < entry->choices.size()) {
+      SendTokensFrom(entry->choices[position.choice()], position.next_position());
     }
-    if (live != requests_.end() || !ended.insert(key).second) continue;
+    if (!ended.insert(key).second) continue;
     if (entry != nullptr) {
       ends.push_back(entry->ended);
       continue;
@@ -300,7 +301,7 @@ void Engine::ReportPeerDown(const std::string& peer, const absl::Status& status)
 void Engine::ReportPeer(const proto::PeerStatus& status) {
   proto::WorkerMessage message;
   *message.mutable_peer_status() = status;
-  for (const uint64_t router : routers_.Attached()) outbox_.ToRouter(routers_.StreamOf(router), message);
+  for (const uint64_t stream_id : routers_.AttachedStreams()) outbox_.ToRouter(stream_id, message);
 }
 
 }  // namespace tandem::decode

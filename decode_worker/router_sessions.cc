@@ -91,12 +91,12 @@ uint64_t RouterSessions::ArrivalMark(uint64_t incarnation) const {
   return it == routers_.end() ? 0 : it->second.arrival_mark;
 }
 
-std::vector<uint64_t> RouterSessions::Attached() const {
-  std::vector<uint64_t> attached;
+std::vector<uint64_t> RouterSessions::AttachedStreams() const {
+  std::vector<uint64_t> streams;
   for (const auto& [incarnation, router] : routers_) {
-    if (router.stream_id != 0) attached.push_back(incarnation);
+    if (router.stream_id != 0) streams.push_back(router.stream_id);
   }
-  return attached;
+  return streams;
 }
 
 void RouterSessions::SetPrefillPeers(uint64_t incarnation, std::vector<std::string> addresses) {

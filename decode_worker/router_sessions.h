@@ -45,7 +45,7 @@ class RouterSessions final {
   uint64_t StreamOf(uint64_t incarnation) const;
   // Incarnation of the router on that stream, 0 where there is none.
   uint64_t IncarnationOf(uint64_t stream_id) const;
-  std::vector<uint64_t> Attached() const;
+  std::vector<uint64_t> AttachedStreams() const;
   uint64_t ArrivalMark(uint64_t incarnation) const;  // of its newest stream
 
   void SetPrefillPeers(uint64_t incarnation, std::vector<std::string> addresses);

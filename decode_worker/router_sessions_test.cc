@@ -67,7 +67,7 @@ TEST_F(RouterSessionsTest, ANewIncarnationLapsesTheOldOneAtOnceAndNobodyElse) {
   Attach(2, "b", 200);
   EXPECT_THAT(Attach(3, "a", 101), ElementsAre(100));
   EXPECT_FALSE(sessions_.Detach(1, now_));
-  EXPECT_THAT(sessions_.Attached(), ElementsAre(101, 200));
+  EXPECT_THAT(sessions_.AttachedStreams(), ElementsAre(3, 2));
 }
 
 TEST_F(RouterSessionsTest, TheLossOfAReplacedStreamMeansNothing) {

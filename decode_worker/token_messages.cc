@@ -40,13 +40,14 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
   return tokens;
 }
 
+proto::SequenceTokens AllTokensOf(const Request& request, const Sequence& sequence) {
+  const size_t num_brought = sequence.choice == 0 ? request.generate.head.generated_tokens_size() : 0;
+  return TokensOf(request, sequence, num_brought, sequence.generated.size());
+}
+
 std::vector<proto::SequenceTokens> AllTokensOf(const Request& request) {
   std::vector<proto::SequenceTokens> choices;
-  for (const Sequence& sequence : request.sequences) {
-    choices.push_back(TokensOf(request, sequence,
-                               sequence.choice == 0 ? request.generate.head.generated_tokens_size() : 0,
-                               sequence.generated.size()));
-  }
+  for (const Sequence& sequence : request.sequences) choices.push_back(AllTokensOf(request, sequence));
   return choices;
 }
 

@@ -15,7 +15,8 @@ namespace tandem::decode {
 // router brought itself.
 proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence, size_t begin, size_t end);
 
-// Everything of every choice that the router did not bring itself, by choice.
+// Everything of one choice, or of every choice in their order, that the router did not bring itself.
+proto::SequenceTokens AllTokensOf(const Request& request, const Sequence& sequence);
 std::vector<proto::SequenceTokens> AllTokensOf(const Request& request);
 
 // The tokens from a position on, each piece well within the 256 KiB that a message may have.
