@@ -276,8 +276,16 @@ class Cluster:
         return self
 
     def wait_ready(self):
+        """Until every process is ready and the router can use every pair: it is ready itself with the first one."""
         for process in self.processes:
             wait_until(lambda: process.readiness()[0] == 200, lambda: f"{process.name}: {process.readiness()}")
+        running = [process for process in self.processes if process.is_running()]
+        prefills, decodes = (sum(p.role == role for p in running) for role in ("prefill_worker", "decode_worker"))
+        pairs = self.options.num_shards * prefills * decodes
+        wait_until(lambda: self._usable_pairs() == pairs, lambda: f"{self._usable_pairs()} of {pairs} pairs are usable")
+
+    def _usable_pairs(self):
+        return self.router.metric("tandem_router_usable_pairs")
 
     @property
     def prefill(self):
