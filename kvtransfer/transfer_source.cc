@@ -471,7 +471,7 @@ SourceLedger TransferSource::ledger() const {
 void TransferSource::AppendState(std::vector<uint64_t>& state) const {
   const absl::Duration now = clock_->Now();
   const auto from_now = [&](absl::Duration point) {
-    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now) + 1);
+    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now)) + 1;
   };
   for (const auto& [incarnation, link] : links_) {
     state.insert(state.end(), {incarnation, uint64_t{link.is_up}, from_now(link.lapses_at)});

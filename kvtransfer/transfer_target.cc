@@ -544,7 +544,7 @@ TargetLedger TransferTarget::ledger() const {
 void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
   const absl::Duration now = clock_->Now();
   const auto from_now = [&](absl::Duration point) {
-    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now) + 1);
+    return point < now ? uint64_t{0} : static_cast<uint64_t>(absl::ToInt64Microseconds(point - now)) + 1;
   };
   for (const auto& [name, peer] : peers_) {
     state.insert(state.end(), {peer.incarnation, peer.session, static_cast<uint64_t>(peer.outstanding_bytes),

@@ -70,8 +70,8 @@ ucs_status_t UcxAmServer::OnRequest(void* self, const void* header, size_t heade
   Request request = {param->reply_ep, {}, {}};
   if (header_bytes == sizeof(request.header)) std::memcpy(&request.header, header, sizeof(request.header));
   const uint64_t num_runs = request.header.num_runs;
-  // A request without runs stands for one that makes no sense.
-  if (IsEager(param) && num_runs <= kAmPieceRunsMax && num_bytes == num_runs * sizeof(AmRun)) {
+  // A request without runs stands for one that makes no sense; UCX gives it no data.
+  if (IsEager(param) && num_runs > 0 && num_runs <= kAmPieceRunsMax && num_bytes == num_runs * sizeof(AmRun)) {
     request.runs.resize(num_runs);
     std::memcpy(request.runs.data(), data, num_bytes);
   }
