@@ -7,8 +7,7 @@ def tandem_fuzz_test(name, src, corpus, deps, **kwargs):
 
     <name>: a GoogleTest that runs every file of the corpus and fixed mutations of it.
     <name>_explore: a libFuzzer binary. It needs clang and everything below it instrumented:
-      bazel run --config=clang --copt=-fsanitize=fuzzer-no-link,address,undefined --copt=-g1 \\
-          --linkopt=-fsanitize=address,undefined //pkg:<name>_explore -- folder_for_new_inputs corpus_folder
+      bazel run --config=fuzz //pkg:<name>_explore -- folder_for_new_inputs corpus_folder
 
     Args:
       name: ends with _fuzz_test.

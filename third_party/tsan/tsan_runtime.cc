@@ -1,13 +1,15 @@
 // What ThreadSanitizer has to know about Debian's libraries, none of which is instrumented. Linked under --config=tsan
 // alone, into everything that uses Abseil.
 //
-// absl::Mutex: without help, every access under one would be reported as a race. The definitions below take the place
-// of the library's in the executable, call the library's, and say what was acquired and released. Conditions are
-// evaluated by whichever thread unlocks; what they read is under the mutex, and is ignored.
-// gRPC: what it does between its own threads is ignored, and so is what our callbacks do while gRPC is on the stack.
+// Abseil's Mutex, CondVar and Notification: without help, every access under one would be reported as a race. The
+// definitions below take the place of the library's in the executable (for gRPC too, whose own mutexes they are), call
+// the library's, and say what was acquired and released. Conditions are evaluated by whichever thread unlocks; what
+// they read is under the mutex, and is ignored.
+// Tested by //bazel:sanitizers_test.
 #include <dlfcn.h>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 
 extern "C" {
 void __tsan_acquire(void* address);
@@ -18,15 +20,11 @@ void AnnotateIgnoreWritesBegin(const char* file, int line);
 void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 const char* __tsan_default_suppressions() {
-  return "race:libgrpc\n"
-         "race:libgpr\n"
-         "race:libabsl\n"
-         "race:libprotobuf\n"
-         "race:grpc::\n"
-         "race:grpc_\n"
-         "called_from_lib:libgrpc.so.29\n"
-         "called_from_lib:libgpr.so.29\n"
-         "called_from_lib:libgrpc++.so.1.51\n";
+  return
+      // What the library copies, sends and frees is handed over by atomics of its own.
+      "called_from_lib:libgrpc.so.29\n"
+      "called_from_lib:libgpr.so.29\n"
+      "called_from_lib:libgrpc++.so.1.51\n";
 }
 }
 
@@ -106,6 +104,54 @@ bool Condition::Eval() const {
   AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
   AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   return is_true;
+}
+
+// The waits of a CondVar let go of the mutex and take it again inside the library.
+void CondVar::Wait(Mutex* mutex) {
+  static const auto wait = Next<void (*)(CondVar*, Mutex*)>("_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
+  __tsan_release(mutex);
+  wait(this, mutex);
+  __tsan_acquire(mutex);
+}
+
+bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
+  static const auto wait = Next<bool (*)(CondVar*, Mutex*, Duration)>(
+      "_ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE");
+  __tsan_release(mutex);
+  const bool is_over = wait(this, mutex, timeout);
+  __tsan_acquire(mutex);
+  return is_over;
+}
+
+bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
+  static const auto wait =
+      Next<bool (*)(CondVar*, Mutex*, Time)>("_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
+  __tsan_release(mutex);
+  const bool is_over = wait(this, mutex, deadline);
+  __tsan_acquire(mutex);
+  return is_over;
+}
+
+// HasBeenNotified() is inline: an acquire of the word that follows the mutex.
+void Notification::Notify() {
+  static const auto notify = Next<void (*)(Notification*)>("_ZN4absl7debian312Notification6NotifyEv");
+  __tsan_release(&notified_yet_);
+  notify(this);
+}
+
+void Notification::WaitForNotification() const {
+  static const auto wait =
+      Next<void (*)(const Notification*)>("_ZNK4absl7debian312Notification19WaitForNotificationEv");
+  wait(this);
+  __tsan_acquire(const_cast<std::atomic<bool>*>(&notified_yet_));
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static const auto wait = Next<bool (*)(const Notification*, Duration)>(
+      "_ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE");
+  const bool is_notified = wait(this, timeout);
+  if (is_notified) __tsan_acquire(const_cast<std::atomic<bool>*>(&notified_yet_));
+  return is_notified;
 }
 
 ABSL_NAMESPACE_END
