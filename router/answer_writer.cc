@@ -11,7 +11,8 @@ namespace tandem::router {
 namespace {
 
 constexpr char kEventStream[] = "text/event-stream; charset=utf-8";
-constexpr char kProbe[] = ":\n\n";
+constexpr char kCommentProbe[] = ":\n\n";
+constexpr char kEmptyLine[] = "\n";
 constexpr absl::Duration kRetryAfterDefault = absl::Seconds(2);  // a worker that is back is connected by then
 
 }  // namespace
@@ -29,8 +30,7 @@ HttpResponse ErrorResponse(const absl::Status& error) {
   return response;
 }
 
-AnswerWriter::AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<const AnswerFormat> format,
-                           const Form& form)
+AnswerWriter::AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerFormat> format, const Form& form)
     : exchange_(std::move(exchange)), format_(std::move(format)), form_(form) {
   if (form.is_stream) {
     is_opened_.resize(static_cast<size_t>(form.num_choices));
@@ -62,6 +62,7 @@ void AnswerWriter::Write(int index, ChoiceDelta delta) {
     }
   }
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(choice.logprobs));
+  choice.tokens.insert(choice.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   if (delta.end.has_value()) choice.end = *std::move(delta.end);
 }
 
@@ -92,14 +93,20 @@ void AnswerWriter::Fail(const absl::Status& error) {
 }
 
 void AnswerWriter::OpenStream() {
-  if (!std::exchange(is_stream_open_, true)) exchange_->StartStream(kEventStream, kProbe);
+  if (!std::exchange(is_stream_open_, true)) {
+    exchange_->StartStream(kEventStream, form_.allows_comments ? kCommentProbe : kEmptyLine);
+  }
 }
 
 void AnswerWriter::WriteKeepalive() {
   if (!form_.is_stream) return;
   OpenStream();
   pending_.clear();
-  AppendKeepaliveEvent(pending_);
+  if (form_.allows_comments) {
+    AppendKeepaliveEvent(pending_);
+  } else {
+    pending_ += kEmptyLine;
+  }
   exchange_->Write(pending_);
 }
 

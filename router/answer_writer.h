@@ -24,16 +24,17 @@ class AnswerWriter final {
     bool is_stream = false;
     bool includes_usage = false;  // of a stream; a whole answer always says it
     int num_choices = 1;
+    bool allows_comments = true;  // in a stream; else what keeps it alive is an empty line, which every reader skips
   };
 
-  AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<const AnswerFormat> format, const Form& form);
+  AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerFormat> format, const Form& form);
 
   // index: of the choice in the whole answer.
   void Write(int index, ChoiceDelta delta);
   // Every choice has ended.
   void Complete(const Usage& usage);
   void Fail(const absl::Status& error);
-  // A comment in a stream that has had no news for long; opens the stream. Nothing for a whole answer.
+  // What means nothing, in a stream that has had no news for long; opens the stream. Nothing for a whole answer.
   void WriteKeepalive();
 
   bool has_content() const { return has_content_; }
@@ -42,7 +43,7 @@ class AnswerWriter final {
   void OpenStream();
 
   const std::shared_ptr<Exchange> exchange_;
-  const std::unique_ptr<const AnswerFormat> format_;
+  const std::unique_ptr<AnswerFormat> format_;
   const Form form_;
   std::vector<WholeChoice> choices_;  // of a whole answer, as far as they have come
   std::vector<bool> is_opened_;       // of a stream, by choice

@@ -48,8 +48,8 @@ class AnswerWriterTest : public testing::Test {
   AnswerWriter Writer(bool is_stream, bool is_thinking = false, bool includes_usage = false) {
     return AnswerWriter(
         exchange_,
-        std::make_unique<const ChatFormat>(AnswerIdentity{"id", 1, "m"},
-                                           ChatFormat::Options{is_thinking, includes_usage, false}, &tokenizer_),
+        std::make_unique<ChatFormat>(AnswerIdentity{"id", 1, "m"},
+                                     ChatFormat::Options{is_thinking, includes_usage, false}, &tokenizer_),
         {is_stream, includes_usage, num_choices_});
   }
   static ChoiceDelta Content(const std::string& text) {

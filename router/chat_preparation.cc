@@ -55,13 +55,12 @@ AnswerRules PlanParsing(const ChatRequest& request, const PromptFormat& format) 
 absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelContext& context) {
   ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body));
   const GenerationFields& fields = request.generation;
-  RETURN_IF_ERROR(CheckGeneration(fields, /*num_prompts=*/1, context));
+  RETURN_IF_ERROR(CheckModel(fields, context));
+  RETURN_IF_ERROR(CheckNumChoices(fields, kMessages, /*num_prompts=*/1, context));
   RETURN_IF_ERROR(CheckAsksSomething(request.messages));
 
   PreparedRequest prepared;
-  prepared.model = fields.model;
-  prepared.is_stream = fields.is_stream;
-  prepared.includes_usage = fields.includes_usage;
+  SetForm(fields, &prepared);
   prepared.prompt_field = kMessages;
 
   prepared.rules = PlanParsing(request, context.prompt_format);
@@ -88,7 +87,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
 
   const ChatFormat::Options form = {request.is_thinking, fields.includes_usage, fields.wants_logprobs};
   prepared.make_format = [form, tokenizer = context.tokenizer](const AnswerIdentity& identity) {
-    return std::make_unique<const ChatFormat>(identity, form, tokenizer);
+    return std::make_unique<ChatFormat>(identity, form, tokenizer);
   };
   return prepared;
 }

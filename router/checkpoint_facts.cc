@@ -85,6 +85,18 @@ absl::Status ReadSampling(const json::object& object, SamplingDefaults* sampling
   return absl::OkStatus();
 }
 
+// What is only shown may have any shape: other than text counts as absent.
+void ReadNames(const json::object& config, CheckpointFacts* facts) {
+  const auto text = [](const json::value& value) { return std::string(value.get_string()); };
+  const json::value* type = Find(config, "model_type");
+  if (type != nullptr && type->is_string()) facts->model_type = text(*type);
+  const json::value* architectures = Find(config, "architectures");
+  if (architectures == nullptr || !architectures->is_array()) return;
+  for (const json::value& name : architectures->get_array()) {
+    if (name.is_string()) facts->architectures.push_back(text(name));
+  }
+}
+
 absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path.string()));
@@ -99,6 +111,7 @@ absl::StatusOr<CheckpointFacts> ParseCheckpointFacts(absl::string_view config_js
   ASSIGN_OR_RETURN(const json::object config, ParseObject(config_json, kConfigFile));
   ASSIGN_OR_RETURN(facts.vocab_size, PositiveInteger(config, kConfigFile, "vocab_size"));
   ASSIGN_OR_RETURN(facts.context_length, PositiveInteger(config, kConfigFile, "max_position_embeddings"));
+  ReadNames(config, &facts);
   std::vector<uint32_t> bos_token_ids;
   RETURN_IF_ERROR(ReadTokenIds(config, kConfigFile, kBosKey, facts.vocab_size, &bos_token_ids));
   if (!bos_token_ids.empty()) facts.bos_token_id = bos_token_ids.front();

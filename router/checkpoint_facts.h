@@ -27,6 +27,8 @@ struct CheckpointFacts {
   std::optional<uint32_t> bos_token_id;  // begins a text; config.json's
   std::vector<uint32_t> eos_token_ids;   // at least one; those of generation_config.json before those of config.json
   SamplingDefaults sampling;
+  std::string model_type;                  // "" where the file has none; to be shown, nothing more
+  std::vector<std::string> architectures;  // the same
 };
 
 // generation_config_json may be empty: then the defaults are neutral. Unknown keys are ignored. INVALID_ARGUMENT names

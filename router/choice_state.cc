@@ -89,8 +89,14 @@ absl::Status ChoiceState::Take(const GeneratedTokens& message, ChoiceDelta* delt
     if (message.finish == SequenceFinish::kStopToken && !generated_.empty()) end.matched_stop = generated_.back();
     End(std::move(end), delta);
   }
-  if (delta->has_news()) GiveLogprobs(delta);
+  GiveDetails(delta);
   return absl::OkStatus();
+}
+
+void ChoiceState::Abort(ChoiceDelta* delta) {
+  FinishText(delta);
+  if (is_open_) End({AnswerFinish::kAbort, {}}, delta);
+  GiveDetails(delta);
 }
 
 void ChoiceState::AppendToken(const GeneratedTokens& message, size_t index, bool is_end, ChoiceDelta* delta) {
@@ -158,6 +164,14 @@ void ChoiceState::Parse(absl::string_view text, ChoiceDelta* delta) {
   if (parser_->is_complete()) End({AnswerFinish::kToolCalls, {}}, delta);
 }
 
+void ChoiceState::GiveDetails(ChoiceDelta* delta) {
+  if (!delta->has_news()) return;
+  GiveLogprobs(delta);
+  if (!params_.wants_tokens) return;
+  delta->tokens.assign(generated_.begin() + static_cast<ptrdiff_t>(num_given_tokens_), generated_.end());
+  num_given_tokens_ = generated_.size();
+}
+
 void ChoiceState::GiveLogprobs(ChoiceDelta* delta) {
   auto pending = pending_logprobs_.begin();
   for (; pending != pending_logprobs_.end() && pending->due_at <= num_shown_bytes_; ++pending) {
@@ -167,7 +181,8 @@ void ChoiceState::GiveLogprobs(ChoiceDelta* delta) {
 }
 
 void ChoiceState::End(ChoiceEnd end, ChoiceDelta* delta) {
-  const bool is_cut = end.finish == AnswerFinish::kLength || std::holds_alternative<std::string>(end.matched_stop);
+  const bool is_cut = end.finish == AnswerFinish::kLength || end.finish == AnswerFinish::kAbort ||
+                      std::holds_alternative<std::string>(end.matched_stop);
   parser_->Finish(is_cut, &delta->text);
   const bool has_calls = parser_->num_calls() > 0 && !parser_->has_incomplete_call();
   if (end.finish == AnswerFinish::kStop && has_calls) end.finish = AnswerFinish::kToolCalls;

@@ -44,6 +44,7 @@ class ChoiceState final {
     int64_t min_new_tokens = 0;
     bool wants_logprobs = false;
     size_t num_top_logprobs = 0;  // at most: a worker with a smaller vocabulary sends fewer
+    bool wants_tokens = false;    // deltas bring the ids of their tokens
   };
 
   explicit ChoiceState(const Params& params);
@@ -51,6 +52,9 @@ class ChoiceState final {
   // While open. Appends to *delta what the tokens make certain. INTERNAL: the worker broke the rules; nothing of the
   // message has been taken.
   absl::Status Take(const GeneratedTokens& message, ChoiceDelta* delta);
+
+  // While open: ends it where it stands. What a stop string or a parser held back is given out first, as at any end.
+  void Abort(ChoiceDelta* delta);
 
   bool is_open() const { return is_open_; }
   int64_t num_generated() const { return static_cast<int64_t>(generated_.size()); }
@@ -69,7 +73,8 @@ class ChoiceState final {
   void KeepLogprob(const GeneratedTokens& message, size_t index, bool has_text);
   void Show(const std::string& text, ChoiceDelta* delta);
   void FinishText(ChoiceDelta* delta);
-  // Gives out the entries that are due.
+  // Where the delta has news: gives out the logprobs that are due, and the tokens.
+  void GiveDetails(ChoiceDelta* delta);
   void GiveLogprobs(ChoiceDelta* delta);
   void End(ChoiceEnd end, ChoiceDelta* delta);
   // What no stop holds back: to the parser.
@@ -81,6 +86,7 @@ class ChoiceState final {
   std::unique_ptr<AnswerParser> parser_;
   std::vector<TokenId> generated_;  // every accepted token, up to the end of the choice
   int64_t num_reasoning_tokens_ = 0;
+  size_t num_given_tokens_ = 0;  // of generated_, to deltas
   bool is_open_ = true;
 
   // Kept only where logprobs are asked for.

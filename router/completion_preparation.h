@@ -1,8 +1,5 @@
-// From the bytes of a completion request to what the workers are asked; chat_preparation.h for prompts as they are.
-//
-// A text's added tokens are honoured (it is the client's prompt as the model sees it), and it gets the
-// beginning-of-sentence token where it does not begin with one; ids are taken as they are. Pure, for any thread. Tested
-// by completion_preparation_test.cc.
+// From the bytes of a completion request to what the workers are asked; chat_preparation.h for prompts as they are
+// (prompt_orders.h). Pure, for any thread. Tested by completion_preparation_test.cc.
 #pragma once
 
 #include "absl/status/statusor.h"

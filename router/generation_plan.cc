@@ -37,7 +37,7 @@ absl::Status PlanStopping(const GenerationFields& fields, const ModelContext& co
   if (!fields.ignores_eos) order->stop_token_ids = context.facts.eos_token_ids;
   for (size_t i = 0; i < fields.stop_token_ids.size(); ++i) {
     const uint32_t id = fields.stop_token_ids[i];
-    RETURN_IF_ERROR(CheckTokenId(absl::StrCat("stop_token_ids[", i, "]"), id, context));
+    RETURN_IF_ERROR(CheckTokenId(absl::StrCat(fields.sampling_path, "stop_token_ids[", i, "]"), id, context));
     order->stop_token_ids.push_back(id);
   }
   return absl::OkStatus();
@@ -45,20 +45,32 @@ absl::Status PlanStopping(const GenerationFields& fields, const ModelContext& co
 
 }  // namespace
 
-absl::Status CheckGeneration(const GenerationFields& fields, size_t num_prompts, const ModelContext& context) {
-  if (fields.model != context.served_model_name) {
-    return WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(fields.model),
-                                                        "; this server has ", Quoted(context.served_model_name))),
-                       "model", "model_not_found");
-  }
+absl::Status CheckModel(const GenerationFields& fields, const ModelContext& context) {
+  if (fields.model == context.served_model_name) return absl::OkStatus();
+  return WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(fields.model),
+                                                      "; this server has ", Quoted(context.served_model_name))),
+                     "model", "model_not_found");
+}
+
+absl::Status CheckNumChoices(const GenerationFields& fields, const char* prompt_field, size_t num_prompts,
+                             const ModelContext& context) {
   if (num_prompts > static_cast<size_t>(context.choices_max)) {
-    return FieldError("prompt", absl::StrCat("must have at most ", context.choices_max, " prompts, got ", num_prompts));
+    return FieldError(prompt_field,
+                      absl::StrCat("must have at most ", context.choices_max, " prompts, got ", num_prompts));
   }
   const int64_t num_choices = fields.num_choices * static_cast<int64_t>(num_prompts);
   if (num_choices <= context.choices_max) return absl::OkStatus();
-  return FieldError("n", absl::StrCat("is ", fields.num_choices,
-                                      num_prompts == 1 ? "" : absl::StrCat(" for ", num_prompts, " prompts"),
-                                      "; one request may have at most ", context.choices_max, " answers"));
+  return FieldError(
+      fields.sampling_path + "n",
+      absl::StrCat("is ", fields.num_choices, num_prompts == 1 ? "" : absl::StrCat(" for ", num_prompts, " prompts"),
+                   "; one request may have at most ", context.choices_max, " answers"));
+}
+
+void SetForm(const GenerationFields& fields, PreparedRequest* prepared) {
+  prepared->model = fields.model;
+  prepared->id = fields.id;
+  prepared->is_stream = fields.is_stream;
+  prepared->includes_usage = fields.includes_usage;
 }
 
 absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std::vector<TokenId> prompt,
@@ -78,7 +90,7 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
   order.frequency_penalty = static_cast<float>(fields.frequency_penalty);
   order.presence_penalty = static_cast<float>(fields.presence_penalty);
   for (const auto& [token, bias] : fields.logit_bias) {
-    RETURN_IF_ERROR(CheckTokenId(absl::StrCat("logit_bias[", token, "]"), token, context));
+    RETURN_IF_ERROR(CheckTokenId(absl::StrCat(fields.sampling_path, "logit_bias[", token, "]"), token, context));
     order.logit_bias.emplace_back(token, bias);
   }
   order.seed = fields.seed.has_value() ? *fields.seed : base::RandomId();
@@ -92,7 +104,7 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
 absl::StatusOr<std::shared_ptr<const StopSet>> BuildStops(const GenerationFields& fields) {
   if (fields.stop.empty()) return std::shared_ptr<const StopSet>();
   absl::StatusOr<StopSet> stops = StopSet::Build(fields.stop);
-  RETURN_IF_ERROR(AboutField("stop", stops.status()));
+  RETURN_IF_ERROR(AboutField((fields.sampling_path + "stop").c_str(), stops.status()));
   return std::make_shared<const StopSet>(*std::move(stops));
 }
 

@@ -13,8 +13,14 @@
 
 namespace tandem::router {
 
-// NOT_FOUND: there is no such model. INVALID_ARGUMENT: more choices than one request may have.
-absl::Status CheckGeneration(const GenerationFields& fields, size_t num_prompts, const ModelContext& context);
+// NOT_FOUND: there is no such model.
+absl::Status CheckModel(const GenerationFields& fields, const ModelContext& context);
+// INVALID_ARGUMENT: more choices than one request may have.
+absl::Status CheckNumChoices(const GenerationFields& fields, const char* prompt_field, size_t num_prompts,
+                             const ModelContext& context);
+
+// What the fields say of the request as a whole: model, id, stream, usage.
+void SetForm(const GenerationFields& fields, PreparedRequest* prepared);
 
 // An order for the prompt, all but the deadline. A seed is drawn where the client gave none. max_tokens beyond the
 // context is cut to what is left of it: the answer then says finish_reason "length". INVALID_ARGUMENT: the prompt

@@ -19,6 +19,7 @@
 #include "base/shutdown.h"
 #include "base/status_macros.h"
 #include "boost/asio/thread_pool.hpp"
+#include "router/abort_relay.h"
 #include "router/chat/prompt_format.h"
 #include "router/config.h"
 #include "router/metrics.h"
@@ -50,6 +51,7 @@ absl::StatusOr<ModelContext> MakeContext(const RouterConfig& config, const Token
   ASSIGN_OR_RETURN(context.facts, LoadCheckpointFacts(config.model_path));
   ASSIGN_OR_RETURN(context.prompt_format,
                    LoadPromptFormat(config.model_path, config.chat_format, config.chat_tools_preamble));
+  context.model_path = config.model_path;
   context.served_model_name =
       config.served_model_name.empty() ? DefaultModelName(config.model_path) : config.served_model_name;
   context.context_length = config.context_length == 0 ? context.facts.context_length : config.context_length;
@@ -116,12 +118,14 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   RouterMetrics metrics;
   Readiness readiness;
   StatusBoard status_board;
+  AbortRelay abort_relay;
   boost::asio::thread_pool thread_pool(kPreparationThreads);
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
                    StartShards(config, {.context = &context,
                                         .metrics = &metrics,
                                         .readiness = &readiness,
                                         .status_board = &status_board,
+                                        .abort_relay = &abort_relay,
                                         .thread_pool = &thread_pool}));
   const int64_t file_limit = base::RaiseFileLimit();
   if (const int64_t connections_max = int64_t{config.connections_max} * config.num_shards;

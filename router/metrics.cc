@@ -6,7 +6,8 @@ namespace {
 constexpr int kStatuses[] = {200, 400, 404, 413, 429, 499, 500, 503, 504};
 constexpr int kRefusalStatuses[] = {400, 408, 413, 415, 417, 431, 501, 503};
 constexpr char kBreach[] = "breach of the token stream";  // a worker contradicted itself: never, unless it is broken
-constexpr const char* kCancelReasons[] = {"client left", "stop string", "deadline", kBreach, "sibling failed", "other"};
+constexpr const char* kCancelReasons[] = {"client left", "stop string",    "deadline", "abort",
+                                          kBreach,       "sibling failed", "other"};
 
 }  // namespace
 

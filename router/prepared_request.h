@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "router/chat/prompt_format.h"
 #include "router/checkpoint_facts.h"
 #include "router/cluster.h"
@@ -23,6 +24,7 @@ struct ModelContext {
   const Tokenizer* tokenizer = nullptr;
   CheckpointFacts facts;
   PromptFormat prompt_format;
+  std::string model_path;  // the checkpoint's folder
   std::string served_model_name;
   int64_t context_length = 0;         // prompt and answer together, tokens; at most the checkpoint's
   bool allows_auto_truncate = false;  // of prompts that leave no room for an answer (prompt_truncation.h)
@@ -31,14 +33,20 @@ struct ModelContext {
 
 struct PreparedRequest {
   std::string model;
+  std::string id;  // that the client chose; "" = the router's
+  // Of each prompt, where the client chose them; else they are made of the request's.
+  std::vector<std::string> prompt_ids;
   bool is_stream = false;
   bool includes_usage = false;
+  bool allows_comments = true;                         // AnswerWriter::Form
+  bool wants_tokens = false;                           // ChoiceState::Params
+  absl::Duration time_max = absl::InfiniteDuration();  // beside the setting's
   std::vector<GenerateOrder> orders;  // one for each prompt, all but the deadline; of equally many choices
   std::shared_ptr<const StopSet> stops;
   ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
   AnswerRules rules;
   const char* prompt_field = "messages";  // that a prompt which is too long is laid at
-  std::function<std::unique_ptr<const AnswerFormat>(const AnswerIdentity&)> make_format;
+  std::function<std::unique_ptr<AnswerFormat>(const AnswerIdentity&)> make_format;
 };
 
 }  // namespace tandem::router

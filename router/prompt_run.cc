@@ -97,6 +97,8 @@ RequestState::Output PromptRun::OnClientLeft() { return CarryOut(state_.OnClient
 
 RequestState::Output PromptRun::OnGiveUp(const absl::Status& cause) { return CarryOut(state_.OnGiveUp(cause, Now())); }
 
+RequestState::Output PromptRun::OnAbort() { return CarryOut(state_.OnAbort(Now())); }
+
 RequestState::Output PromptRun::OnTime() {
   RequestState::Output output = CarryOut(state_.OnTime(Now()));
   if (output.is_released) {

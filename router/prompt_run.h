@@ -43,6 +43,7 @@ class PromptRun final {
   std::optional<RequestState::Output> TakeEvent();
   RequestState::Output OnClientLeft();
   RequestState::Output OnGiveUp(const absl::Status& cause);
+  RequestState::Output OnAbort();  // of one choice: call it while the answer is open
   // To be called at state().NextWakeup() or later.
   RequestState::Output OnTime();
 

@@ -20,8 +20,6 @@
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "router/answer_writer.h"
-#include "router/chat_preparation.h"
-#include "router/completion_preparation.h"
 #include "router/openai/api_error.h"
 #include "router/prompt_run.h"
 #include "router/request_state.h"
@@ -76,6 +74,8 @@ class RequestPipeline::Run final {
     give_up_ = cause;
     OnNews();
   }
+  // True where the id is this request's, or one of its prompts'.
+  bool Abort(absl::string_view id);
   RequestView View() const;
   bool is_answer_open() const { return is_answer_open_; }
 
@@ -83,6 +83,7 @@ class RequestPipeline::Run final {
   // Waits in line until the request is in flight; what it returns else is the request's end.
   asio::awaitable<absl::Status> TakePlace();
   asio::awaitable<absl::StatusOr<PreparedRequest>> Prepare();
+  void TakeIds(const PreparedRequest& prepared);
   void MakePromptRuns(PreparedRequest prepared);
   // Fails the answer where no pair can take one of the prompts.
   void StartPromptRuns(const char* prompt_field);
@@ -96,6 +97,7 @@ class RequestPipeline::Run final {
   // True while the workers' events must wait for the client to read.
   bool WaitsForReader();
   void Apply(size_t prompt, RequestState::Output output);
+  void AbortPrompt(size_t prompt);
   // The answer has failed, or nobody wants it any more: no prompt goes on.
   void GiveUpPrompts(const absl::Status& cause);
   void EndAnswer(const absl::Status& status, const char* finish);
@@ -113,8 +115,9 @@ class RequestPipeline::Run final {
   const Parts& parts_;
   const PipelineSettings& settings_;
   const std::shared_ptr<Exchange> exchange_;
-  const PrepareRequest prepare_;
-  const std::string id_;
+  const decltype(Endpoint::prepare) prepare_;
+  std::string id_;                       // the router's, until the body says that the client has chosen one
+  std::vector<std::string> prompt_ids_;  // once it is prepared
   const absl::Duration started_at_;
   asio::steady_timer wake_;
   std::unique_ptr<Admission::Place> place_;
@@ -222,6 +225,28 @@ void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
 
 void RequestPipeline::Run::GiveUpPrompts(const absl::Status& cause) {
   for (const auto& prompt : prompts_) prompt->OnGiveUp(cause);
+}
+
+void RequestPipeline::Run::AbortPrompt(size_t prompt) {
+  PromptRun& run = *prompts_[prompt];
+  while (is_answer_open_ && run.state().is_answer_open()) Apply(prompt, run.OnAbort());
+}
+
+bool RequestPipeline::Run::Abort(absl::string_view id) {
+  const bool is_whole = id.empty() || id == id_;
+  const auto named = std::find(prompt_ids_.begin(), prompt_ids_.end(), id);
+  if (!is_answer_open_ || (!is_whole && named == prompt_ids_.end())) return false;
+  if (!is_relaying_) {
+    GiveUp(absl::CancelledError("aborted by request"));
+    return true;
+  }
+  if (is_whole) {
+    for (size_t i = 0; i < prompts_.size(); ++i) AbortPrompt(i);
+  } else {
+    AbortPrompt(static_cast<size_t>(named - prompt_ids_.begin()));
+  }
+  OnNews();
+  return true;
 }
 
 void RequestPipeline::Run::OnNews() {
@@ -332,15 +357,25 @@ RequestView RequestPipeline::Run::View() const {
   return view;
 }
 
+void RequestPipeline::Run::TakeIds(const PreparedRequest& prepared) {
+  if (!prepared.id.empty()) id_ = prepared.id;
+  prompt_ids_ = prepared.prompt_ids;
+  const size_t num_prompts = prepared.orders.size();
+  for (size_t i = prompt_ids_.size(); i < num_prompts; ++i) {
+    prompt_ids_.push_back(num_prompts == 1 ? id_ : absl::StrCat(id_, "_", i));
+  }
+}
+
 void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   RequestState::Params params;
   params.choice.tokenizer = parts_.context->tokenizer;
   params.choice.stops = std::move(prepared.stops);
   params.choice.start = prepared.start;
   params.choice.rules = std::move(prepared.rules);
+  params.choice.wants_tokens = prepared.wants_tokens;
   params.num_choices = num_choices_;
   params.started_at = started_at_;
-  params.deadline = started_at_ + settings_.request_time_max;
+  params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
   const std::string trace_parent(exchange_->request().Header("traceparent"));
   const PromptRun::Parts parts = {parts_.clock, parts_.cluster, parts_.metrics, &pipeline_.turn_};
   for (GenerateOrder& order : prepared.orders) {
@@ -381,12 +416,14 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   if (!give_up_.ok()) co_return Refuse(give_up_);
 
   // Make the writer that the answer goes to, and what it comes from.
+  TakeIds(*prepared);
   num_choices_ = static_cast<int>(prepared->orders[0].num_choices);
   AnswerWriter::Form form;
   form.is_stream = prepared->is_stream;
   form.includes_usage = prepared->includes_usage;
   form.num_choices = num_choices_ * static_cast<int>(prepared->orders.size());
-  const AnswerIdentity identity = {id_, absl::ToUnixSeconds(parts_.clock->WallTime()), prepared->model};
+  form.allows_comments = prepared->allows_comments;
+  const AnswerIdentity identity = {id_, absl::ToUnixSeconds(parts_.clock->WallTime()), prepared->model, prompt_ids_};
   writer_.emplace(exchange_, prepared->make_format(identity), form);
   const char* prompt_field = prepared->prompt_field;
   MakePromptRuns(*std::move(prepared));
@@ -401,19 +438,15 @@ RequestPipeline::RequestPipeline(const Parts& parts, const PipelineSettings& set
 
 RequestPipeline::~RequestPipeline() = default;
 
-void RequestPipeline::ServeChat(std::shared_ptr<Exchange> exchange) {
-  Spawn(std::move(exchange), {"chatcmpl-", PrepareChat});
-}
-
-void RequestPipeline::ServeCompletion(std::shared_ptr<Exchange> exchange) {
-  Spawn(std::move(exchange), {"cmpl-", PrepareCompletion});
-}
-
-void RequestPipeline::Spawn(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint) {
+void RequestPipeline::Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint) {
   auto run = std::make_unique<Run>(this, std::move(exchange), endpoint);
   asio::co_spawn(
       *parts_.io_context, [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); },
       CheckNoException);
+}
+
+int RequestPipeline::Abort(absl::string_view id) {
+  return static_cast<int>(std::count_if(runs_.begin(), runs_.end(), [id](Run* run) { return run->Abort(id); }));
 }
 
 int RequestPipeline::GiveUpAll(const absl::Status& cause) {

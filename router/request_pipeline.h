@@ -65,9 +65,18 @@ class RequestPipeline final {
   RequestPipeline(const RequestPipeline&) = delete;
   RequestPipeline& operator=(const RequestPipeline&) = delete;
 
+  // What sets one endpoint apart from the others: what its bodies mean (chat_preparation.h and its like). All else, and
+  // the way of the answer, is the same for all.
+  struct Endpoint {
+    const char* id_prefix;
+    absl::StatusOr<PreparedRequest> (*prepare)(absl::string_view body, const ModelContext& context);
+  };
+
   // All on the shard's thread.
-  void ServeChat(std::shared_ptr<Exchange> exchange);        // POST /v1/chat/completions
-  void ServeCompletion(std::shared_ptr<Exchange> exchange);  // POST /v1/completions
+  void Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint);
+  // Ends the answers of the request with that id, or of the prompt with it, where they stand: finish_reason "abort".
+  // One that has no tokens to come yet fails with CANCELLED. "": of every request. Returns the number of requests.
+  int Abort(absl::string_view id);
   // Fails every answer under way and cancels its request: a drain has run out of time. Returns how many.
   int GiveUpAll(const absl::Status& cause);
   // The oldest, at most num_max.
@@ -75,14 +84,8 @@ class RequestPipeline final {
   size_t num_requests() const { return runs_.size(); }
 
  private:
-  using PrepareRequest = absl::StatusOr<PreparedRequest> (*)(absl::string_view body, const ModelContext& context);
-  struct Endpoint {
-    const char* id_prefix;
-    PrepareRequest prepare;
-  };
   class Run;  // one request under way
   friend class Run;
-  void Spawn(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint);
 
   const Parts parts_;
   const PipelineSettings settings_;

@@ -45,15 +45,30 @@ RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl:
     choice.last_token_at = now;
     num_generated_ += choice.state.num_generated() - num_before;
   }
-  if (choice.state.is_open()) return output;
+  if (!choice.state.is_open()) OnChoiceEnds(tokens.choice, "stop string", now, &output);
+  return output;
+}
+
+void RequestState::OnChoiceEnds(int index, const char* reason, absl::Duration now, Output* output) {
+  Choice& choice = choices_[index];
+  output->delta.end->after = now - started_at_;
   is_answer_open_ = --num_open_ > 0;
   if (!is_answer_open_) {
-    CancelWork("stop string", now, &output);
+    CancelWork(reason, now, output);
   } else if (choice.runs) {
-    output.cancel_reason = "stop string";
-    output.cancel_choice = tokens.choice;
+    output->cancel_reason = reason;
+    output->cancel_choice = index;
     OnSequenceStops(choice, now);
   }
+}
+
+RequestState::Output RequestState::OnAbort(absl::Duration now) {
+  Output output;
+  if (!is_answer_open_) return output;
+  const auto open = std::find_if(choices_.begin(), choices_.end(), [](Choice& c) { return c.state.is_open(); });
+  output.delta.choice = static_cast<int>(open - choices_.begin());
+  open->state.Abort(&output.delta);
+  OnChoiceEnds(output.delta.choice, "abort", now, &output);
   return output;
 }
 

@@ -60,6 +60,9 @@ class RequestState final {
   Output OnClientLeft(absl::Duration now);
   // Gives the request up for a reason of the router's own (a stream the client does not read, a drain that ran out).
   Output OnGiveUp(const absl::Status& cause, absl::Duration now);
+  // Somebody asked for the answer to end where it stands. Each call ends one open choice: to be called for as long as
+  // the answer is open.
+  Output OnAbort(absl::Duration now);
   // To be called at NextWakeup() or later.
   Output OnTime(absl::Duration now);
   absl::Duration NextWakeup() const;
@@ -85,6 +88,8 @@ class RequestState final {
 
   bool has_choice(int choice) const { return choice >= 0 && choice < static_cast<int>(choices_.size()); }
   void OnSequenceStops(Choice& choice, absl::Duration now);
+  // The choice is complete: what still runs of it on the worker is cancelled for that reason.
+  void OnChoiceEnds(int choice, const char* reason, absl::Duration now, Output* output);
   void FailAnswer(absl::Status error, Output* output);
   void CancelWork(std::string reason, absl::Duration now, Output* output);
   void Release(Output* output);

@@ -4,20 +4,36 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/log.h"
+#include "prometheus/gauge.h"
 #include "router/answer_writer.h"
+#include "router/chat_preparation.h"
+#include "router/completion_preparation.h"
+#include "router/generate_preparation.h"
+#include "router/health_probe.h"
+#include "router/openai/abort_request.h"
 #include "router/openai/api_error.h"
 #include "router/pair_picker.h"
 #include "router/statusz.h"
+#include "router/tokenize_answers.h"
 
 namespace tandem::router {
 namespace {
 
-constexpr char kChatPath[] = "/v1/chat/completions";
-constexpr char kCompletionsPath[] = "/v1/completions";
 constexpr char kModelsPath[] = "/v1/models";
+constexpr char kJson[] = "application/json";
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
-constexpr absl::Duration kRetryAfterDrain = absl::Seconds(1);  // another router serves meanwhile, as a rule
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
+constexpr absl::Duration kRetryAfterDrain = absl::Seconds(1);  // another router serves meanwhile, as a rule
+
+constexpr char kGet[] = "GET, HEAD";
+constexpr char kPost[] = "POST";
+
+constexpr RequestPipeline::Endpoint kChat = {"chatcmpl-", PrepareChat};
+constexpr RequestPipeline::Endpoint kCompletion = {"cmpl-", PrepareCompletion};
+constexpr RequestPipeline::Endpoint kGenerate = {"gnt-", PrepareGenerate};
+constexpr RequestPipeline::Endpoint kHealthProbe = {"health-", PrepareHealthProbe};
 
 HttpResponse Text(int status, std::string body, const char* content_type = kPlainText) {
   HttpResponse response;
@@ -34,37 +50,81 @@ HttpResponse MethodNotAllowed(const HttpRequest& request, const char* allowed) {
   return response;
 }
 
+HttpResponse UnknownPath(const std::string& path) {
+  return ErrorResponse(
+      WithDetails(absl::NotFoundError(absl::StrCat("there is no ", Quoted(path))), "", "unknown_path"));
+}
+
+bool Allows(absl::string_view methods, absl::string_view method) {
+  for (const absl::string_view allowed : absl::StrSplit(methods, ", ")) {
+    if (allowed == method) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
+// One of the three says who answers.
+struct Routes::Route {
+  const char* path;  // where it ends with '/', of every path below it
+  const char* methods;
+  const RequestPipeline::Endpoint* generation = nullptr;  // 503 while the router drains
+  AnswerBody body = nullptr;
+  void (Routes::*serve)(Exchanged exchange) = nullptr;
+};
+
+const Routes::Route Routes::kRoutes[] = {
+    {"/v1/chat/completions", kPost, &kChat},
+    {"/v1/completions", kPost, &kCompletion},
+    {"/generate", "POST, PUT", &kGenerate},
+    {"/health_generate", kGet, &kHealthProbe},
+
+    {"/tokenize", kPost, nullptr, TokenizeBody},
+    {"/v1/tokenize", kPost, nullptr, TokenizeBody},
+    {"/detokenize", kPost, nullptr, DetokenizeBody},
+    {"/v1/detokenize", kPost, nullptr, DetokenizeBody},
+
+    {kModelsPath, kGet, nullptr, nullptr, &Routes::ServeModels},
+    {"/v1/models/", kGet, nullptr, nullptr, &Routes::ServeModels},
+    {"/model_info", kGet, nullptr, nullptr, &Routes::ServeModelInfo},
+    {"/get_model_info", kGet, nullptr, nullptr, &Routes::ServeModelInfo},
+    {"/server_info", kGet, nullptr, nullptr, &Routes::ServeServerInfo},
+    {"/get_server_info", kGet, nullptr, nullptr, &Routes::ServeServerInfo},
+    {"/v1/loads", kGet, nullptr, nullptr, &Routes::ServeLoads},
+    {"/flush_cache", "GET, HEAD, POST", nullptr, nullptr, &Routes::ServeFlushCache},
+    {"/abort_request", kPost, nullptr, nullptr, &Routes::ServeAbort},
+
+    {"/health", kGet, nullptr, nullptr, &Routes::ServeHealth},
+    {"/readyz", kGet, nullptr, nullptr, &Routes::ServeReady},
+    {"/metrics", kGet, nullptr, nullptr, &Routes::ServeMetrics},
+    {"/statusz", kGet, nullptr, nullptr, &Routes::ServeStatusz},
+};
+
+const Routes::Route* Routes::FindRoute(const std::string& path) {
+  for (const Route& route : kRoutes) {
+    if (path == route.path || (absl::EndsWith(route.path, "/") && absl::StartsWith(path, route.path))) return &route;
+  }
+  return nullptr;
+}
+
 Routes::Routes(const Parts& parts, std::string instance, ModelCard model_card)
-    : parts_(parts), instance_(std::move(instance)), model_card_(std::move(model_card)) {}
+    : parts_(parts),
+      body_parts_({parts.post, parts.thread_pool, parts.context}),
+      instance_(std::move(instance)),
+      model_card_(std::move(model_card)) {}
 
 void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
-  if (request.path == kChatPath || request.path == kCompletionsPath) {
-    if (request.method != "POST") return exchange->Respond(MethodNotAllowed(request, "POST"));
-    if (is_draining_)
-      return exchange->Respond(
-          ErrorResponse(WithRetryAfter(absl::UnavailableError("router is draining"), kRetryAfterDrain)));
-    if (request.path == kChatPath) return parts_.pipeline->ServeChat(std::move(exchange));
-    return parts_.pipeline->ServeCompletion(std::move(exchange));
+  const Route* route = FindRoute(request.path);
+  if (route == nullptr) return exchange->Respond(UnknownPath(request.path));
+  if (!Allows(route->methods, request.method)) return exchange->Respond(MethodNotAllowed(request, route->methods));
+  if (route->body != nullptr) return ServeBody(body_parts_, std::move(exchange), route->body);
+  if (route->serve != nullptr) return (this->*route->serve)(std::move(exchange));
+  if (is_draining_) {
+    return exchange->Respond(
+        ErrorResponse(WithRetryAfter(absl::UnavailableError("router is draining"), kRetryAfterDrain)));
   }
-  const bool is_models = request.path == kModelsPath || absl::StartsWith(request.path, absl::StrCat(kModelsPath, "/"));
-  const bool is_known = is_models || request.path == "/health" || request.path == "/readyz" ||
-                        request.path == "/metrics" || request.path == "/statusz";
-  if (!is_known) {
-    return exchange->Respond(ErrorResponse(
-        WithDetails(absl::NotFoundError(absl::StrCat("there is no ", Quoted(request.path))), "", "unknown_path")));
-  }
-  if (request.method != "GET" && request.method != "HEAD") {
-    return exchange->Respond(MethodNotAllowed(request, "GET"));
-  }
-  if (is_models) return exchange->Respond(Models(request.path));
-  if (request.path == "/health") return exchange->Respond(Text(200, "ok\n"));
-  if (request.path == "/readyz") return exchange->Respond(Ready());
-  if (request.path == "/metrics") return exchange->Respond(Text(200, parts_.metrics->Expose(), kMetricsText));
-  PostStatus();
-  exchange->Respond(Text(200, parts_.status_board->Text(parts_.clock->Now())));
+  parts_.pipeline->Serve(std::move(exchange), *route->generation);
 }
 
 void Routes::OnRefused(int status) { parts_.metrics->CountHttpRefusal(status); }
@@ -76,26 +136,63 @@ void Routes::PostStatus() {
       parts_.clock->Now());
 }
 
-HttpResponse Routes::Models(const std::string& path) const {
-  HttpResponse response;
-  if (path == kModelsPath) {
-    response.body = ModelListBody(model_card_);
-    return response;
-  }
+void Routes::ServeModels(Exchanged exchange) {
+  const std::string& path = exchange->request().path;
+  if (path == kModelsPath) return exchange->Respond(Text(200, ModelListBody(model_card_), kJson));
   const std::string id = path.substr(sizeof(kModelsPath));  // behind the slash; served names may contain slashes
-  if (id != model_card_.id) {
-    return ErrorResponse(WithDetails(absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(id))),
-                                     "model", "model_not_found"));
-  }
-  response.body = ModelBody(model_card_);
-  return response;
+  if (id == model_card_.id) return exchange->Respond(Text(200, ModelBody(model_card_), kJson));
+  exchange->Respond(ErrorResponse(WithDetails(
+      absl::NotFoundError(absl::StrCat("model: there is no model ", Quoted(id))), "model", "model_not_found")));
 }
 
-HttpResponse Routes::Ready() const {
-  if (is_leaving_) return Text(503, "draining\n");
+void Routes::ServeModelInfo(Exchanged exchange) { exchange->Respond(Text(200, ModelInfoBody(*parts_.context), kJson)); }
+
+RouterLoad Routes::LoadOfAllShards() const {
+  return {static_cast<int64_t>(parts_.metrics->requests_in_flight.Value()),
+          static_cast<int64_t>(parts_.metrics->requests_waiting.Value())};
+}
+
+void Routes::ServeServerInfo(Exchanged exchange) {
+  exchange->Respond(
+      Text(200, ServerInfoBody(*parts_.context, instance_, parts_.cluster->view(), LoadOfAllShards()), kJson));
+}
+
+void Routes::ServeLoads(Exchanged exchange) {
+  absl::StatusOr<std::string> body =
+      LoadsBody(exchange->request().query, parts_.cluster->view(), LoadOfAllShards(), parts_.clock->WallTime());
+  exchange->Respond(body.ok() ? Text(200, *std::move(body), kJson) : ErrorResponse(body.status()));
+}
+
+// Workers keep no KV beyond the requests that it belongs to, so there is nothing to flush: true at any time, and what
+// tools that begin with a cold cache want to hear.
+void Routes::ServeFlushCache(Exchanged exchange) {
+  exchange->Respond(Text(200, "nothing to flush: workers keep no KV cache beyond their requests\n"));
+}
+
+void Routes::ServeAbort(Exchanged exchange) {
+  const absl::StatusOr<std::string> id = ParseAbortRequest(exchange->TakeBody());
+  exchange->BodyDone();
+  if (!id.ok()) return exchange->Respond(ErrorResponse(id.status()));
+  parts_.abort_relay->AbortEverywhere(*id, parts_.post, [exchange, id = *id](int num_aborted) {
+    LOG_INFO("requests aborted", {"req", id.empty() ? "all" : id}, {"requests", num_aborted});
+    exchange->Respond(Text(200, absl::StrCat("{\"aborted\":", num_aborted, "}"), kJson));
+  });
+}
+
+void Routes::ServeHealth(Exchanged exchange) { exchange->Respond(Text(200, "ok\n")); }
+
+void Routes::ServeReady(Exchanged exchange) {
+  if (is_leaving_) return exchange->Respond(Text(503, "draining\n"));
   parts_.readiness->Post(parts_.shard, CheckReady(parts_.cluster->view()));
   const absl::Status ready = parts_.readiness->Check();
-  return ready.ok() ? Text(200, "ready\n") : Text(503, absl::StrCat(std::string(ready.message()), "\n"));
+  exchange->Respond(ready.ok() ? Text(200, "ready\n") : Text(503, absl::StrCat(std::string(ready.message()), "\n")));
+}
+
+void Routes::ServeMetrics(Exchanged exchange) { exchange->Respond(Text(200, parts_.metrics->Expose(), kMetricsText)); }
+
+void Routes::ServeStatusz(Exchanged exchange) {
+  PostStatus();
+  exchange->Respond(Text(200, parts_.status_board->Text(parts_.clock->Now())));
 }
 
 }  // namespace tandem::router

@@ -1,22 +1,22 @@
-// Which path and method is answered by whom.
+// Which path and method is answered by whom: the table in routes.cc, an entry for each path.
 //
-//   POST /v1/chat/completions, /v1/completions   request_pipeline.h; 503 while the router drains
-//   GET  /v1/models[/{id}]      from the router's own knowledge
-//   GET  /health                200 while the process lives
-//   GET  /readyz                200 while every shard has a usable pair and the router is not draining, else 503 with
-//                              the reason
-//   GET  /metrics, /statusz    both of all shards
-// Anything else is 404, a known path with another method 405; both as OpenAI error objects.
-// Tested by router_integration_test.cc.
+// Three kinds of entries: answers that workers generate (RequestPipeline::Endpoint), functions of the body
+// (body_endpoint.h), and what the shard knows itself. A path that is not in the table is 404, one with another method
+// 405; both as OpenAI error objects. docs/api.md has every path. Tested by router_integration_test.cc and
+// tests/e2e/endpoints_test.py.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "router/abort_relay.h"
+#include "router/body_endpoint.h"
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
+#include "router/server_information.h"
 #include "router/status_board.h"
 
 namespace tandem::router {
@@ -28,6 +28,10 @@ class Routes final : public HttpHandler {
     const Cluster* cluster = nullptr;
     RouterMetrics* metrics = nullptr;
     const Admission* admission = nullptr;
+    const ModelContext* context = nullptr;
+    boost::asio::thread_pool* thread_pool = nullptr;
+    AbortRelay* abort_relay = nullptr;
+    AbortRelay::Post post;  // to this shard's thread
     const base::Clock* clock = nullptr;
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
@@ -41,14 +45,29 @@ class Routes final : public HttpHandler {
   void OnRefused(int status) override;
   // /readyz says 503 from here on; everything is served as before.
   void SetNotReady() { is_leaving_ = true; }
-  // New chat requests get 503, too.
+  // New requests for answers get 503, too.
   void SetDraining() { is_leaving_ = is_draining_ = true; }
 
  private:
-  HttpResponse Models(const std::string& path) const;
-  HttpResponse Ready() const;
+  struct Route;
+  static const Route kRoutes[];
+  static const Route* FindRoute(const std::string& path);
+  using Exchanged = std::shared_ptr<Exchange>;
+
+  void ServeModels(Exchanged exchange);
+  void ServeModelInfo(Exchanged exchange);
+  void ServeServerInfo(Exchanged exchange);
+  void ServeLoads(Exchanged exchange);
+  void ServeFlushCache(Exchanged exchange);
+  void ServeAbort(Exchanged exchange);
+  void ServeHealth(Exchanged exchange);
+  void ServeReady(Exchanged exchange);
+  void ServeMetrics(Exchanged exchange);
+  void ServeStatusz(Exchanged exchange);
+  RouterLoad LoadOfAllShards() const;
 
   const Parts parts_;
+  const BodyEndpointParts body_parts_;
   const std::string instance_;
   const ModelCard model_card_;
   bool is_leaving_ = false;

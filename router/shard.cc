@@ -102,12 +102,19 @@ class Shard::Loop final {
                  .cluster = &cluster_,
                  .metrics = shared.metrics,
                  .admission = &admission_,
+                 .context = shared.context,
+                 .thread_pool = shared.thread_pool,
+                 .abort_relay = shared.abort_relay,
+                 .post = [poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); },
                  .clock = &clock_,
                  .readiness = shared.readiness,
                  .status_board = shared.status_board,
                  .shard = shard_},
                 options.instance, CardOf(*shared.context)),
-        own_stall_(options.link_times.silence_max) {}
+        own_stall_(options.link_times.silence_max) {
+    shared.abort_relay->Join([poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); },
+                             [this](const std::string& id) { return pipeline_.Abort(id); });
+  }
 
   ~Loop() {
     if (thread_.joinable()) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "router/abort_relay.h"
 #include "router/admission.h"
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
@@ -44,6 +45,7 @@ class Shard final {
     RouterMetrics* metrics = nullptr;
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
+    AbortRelay* abort_relay = nullptr;
     boost::asio::thread_pool* thread_pool = nullptr;
   };
 

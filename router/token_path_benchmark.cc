@@ -23,6 +23,7 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/thread_pool.hpp"
 #include "router/admission.h"
+#include "router/chat_preparation.h"
 #include "router/cluster.h"
 #include "router/metrics.h"
 #include "router/openai/json_text.h"
@@ -58,6 +59,8 @@ class WordTokenizer final : public Tokenizer {
  private:
   std::vector<std::string> words_;
 };
+
+constexpr RequestPipeline::Endpoint kChat = {"chatcmpl-", PrepareChat};
 
 // A client that takes everything at once.
 class SinkExchange final : public Exchange {
@@ -123,7 +126,7 @@ class Streams {
     }
     const size_t heap_before = mallinfo2().uordblks;
     for (const auto& exchange : exchanges_) {
-      pipeline_.ServeChat(exchange);
+      pipeline_.Serve(exchange, kChat);
       Poll();
     }
     bytes_per_stream_ = (mallinfo2().uordblks - heap_before) / std::max<size_t>(exchanges_.size(), 1);
@@ -158,9 +161,11 @@ class Streams {
   void ServeOne(int num_tokens) {
     std::vector<proto::GeneratePart>& parts = channels_.to("d:1").parts;
     parts.clear();
-    pipeline_.ServeChat(std::make_shared<SinkExchange>(absl::StrCat(
-        R"({"model":"deepseek-v3.2","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":)",
-        num_tokens, "}")));
+    pipeline_.Serve(
+        std::make_shared<SinkExchange>(absl::StrCat(
+            R"({"model":"deepseek-v3.2","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":)",
+            num_tokens, "}")),
+        kChat);
     Poll();
     proto::WorkerMessage message;
     proto::SequenceTokens* sequence = message.mutable_tokens()->add_sequences();

@@ -9,12 +9,13 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "router/parsing/answer_delta.h"
 #include "router/tokenizer/token_id.h"
 
 namespace tandem::router {
 
-enum class AnswerFinish { kStop, kLength, kToolCalls };
+enum class AnswerFinish { kStop, kLength, kToolCalls, kAbort };
 
 inline const char* AnswerFinishName(AnswerFinish finish) {
   switch (finish) {
@@ -22,16 +23,19 @@ inline const char* AnswerFinishName(AnswerFinish finish) {
       return "length";
     case AnswerFinish::kToolCalls:
       return "tool_calls";
+    case AnswerFinish::kAbort:
+      return "abort";
     case AnswerFinish::kStop:
       break;
   }
   return "stop";
 }
 
-// Why a choice ended, and what it stopped at: nothing (length), a token by its id, or a stop string.
+// Why a choice ended, and what it stopped at: nothing (length, abort), a token by its id, or a stop string.
 struct ChoiceEnd {
   AnswerFinish finish = AnswerFinish::kStop;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
+  absl::Duration after = absl::ZeroDuration();  // since the request came in
 };
 
 struct LikelyToken {
@@ -52,6 +56,7 @@ struct ChoiceDelta {
   int choice = 0;
   AnswerDelta text;
   std::vector<TokenLogprob> logprobs;  // empty unless asked for; else only with text or an end
+  std::vector<TokenId> tokens;         // the same; every token that is counted, shown or not
   std::optional<ChoiceEnd> end;
 
   bool has_text() const { return !text.empty(); }

@@ -1,6 +1,6 @@
 // How one kind of answer is written down: as the events of a stream, or as one whole body.
 //
-// An AnswerFormat belongs to one request and is immutable. index: of a choice among all choices of the answer.
+// An AnswerFormat belongs to one request. index: of a choice among all choices of the answer.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,17 @@ namespace tandem::router {
 
 // What every body of one request says about it.
 struct AnswerIdentity {
-  std::string id;       // "chatcmpl-..." or "cmpl-..."
+  std::string id;       // "chatcmpl-...", "cmpl-...", or what the client chose
   int64_t created = 0;  // Unix seconds
   std::string model;
+  std::vector<std::string> prompt_ids = {};  // of each prompt
 };
 
 // A choice that has ended.
 struct WholeChoice {
   AnswerDelta text;  // every call once, with all its arguments
   std::vector<TokenLogprob> logprobs;
+  std::vector<TokenId> tokens;
   ChoiceEnd end;
 };
 
@@ -32,7 +34,7 @@ class AnswerFormat {
   virtual ~AnswerFormat() = default;
   // Server-sent events, appended to out. Of each choice: the opening once, then deltas, the last with its end.
   virtual void AppendOpening(std::string& out, int index) const = 0;
-  virtual void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const = 0;
+  virtual void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) = 0;
   // Once, after the last choice has ended.
   virtual void AppendUsage(std::string& out, const Usage& usage) const = 0;
 

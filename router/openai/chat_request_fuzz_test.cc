@@ -1,4 +1,4 @@
-// Bodies that nobody meant: mutations of real ones, given to both endpoints' parsers. Whatever comes in, a parser ends,
+// Bodies that nobody meant: mutations of real ones, given to every endpoint's parser. Whatever comes in, a parser ends,
 // and what it refuses it refuses as an error object of one line of valid JSON with status 400.
 //
 // Deterministic: seeds are fixed, a failure prints its body.
@@ -11,6 +11,7 @@
 #include "router/openai/api_error.h"
 #include "router/openai/chat_request.h"
 #include "router/openai/completion_request.h"
+#include "router/openai/generate_request.h"
 
 namespace tandem::router {
 namespace {
@@ -27,6 +28,9 @@ const std::vector<std::string>& Corpus() {
       R"("parameters":{"type":"object","properties":{"x":{"type":"string","minimum":1.0}}}}}],"tool_choice":"auto"})",
       R"({"model":"m","prompt":["a","\ud83d\ude42",""],"n":2,"echo":true,"logprobs":null,"best_of":2,"suffix":""})",
       R"({"model":"m","prompt":[[1,2],[3]],"logprobs":5,"max_tokens":9,"logit_bias":{"7":1e2},"stop":"x"})",
+      R"({"text":["a","b"],"rid":["x","y"],"stream":true,"sampling_params":{"max_new_tokens":3,"stop":["q"],"n":2,)"
+      R"("temperature":0,"top_k":-1,"stop_regex":[]},"return_logprob":true,"top_logprobs_num":2})",
+      R"({"input_ids":[1,2,3],"rid":"x","sampling_params":{"min_new_tokens":1,"sampling_seed":-3,"logit_bias":{"7":1}}})",
       R"({"prompt":[0,4294967295],"model":"m","add_special_tokens":false,"stream":true})",
       R"({"max_tokens":1,"model":"m","chat_template_kwargs":{"thinking":true},"reasoning_effort":"high",)"
       R"("stop_token_ids":[1,2],"messages":[{"role":"developer","content":""}],"logit_bias":{"5":-100,"6":1.5},)"
@@ -90,7 +94,7 @@ void ExpectRefusal(const absl::Status& status, const std::string& body) {
 
 TEST(ChatRequestFuzzTest, EveryBodyIsARequestOrAWellFormedRefusal) {
   std::mt19937 random(20261130);
-  int num_chats = 0, num_completions = 0, num_refusals = 0;
+  int num_chats = 0, num_completions = 0, num_generates = 0, num_refusals = 0;
   for (int round = 0; round < 100'000; ++round) {
     const std::string body = Mutate(Corpus()[random() % Corpus().size()], random);
     const absl::StatusOr<ChatRequest> chat = ParseChatRequest(body);
@@ -105,15 +109,25 @@ TEST(ChatRequestFuzzTest, EveryBodyIsARequestOrAWellFormedRefusal) {
     const absl::StatusOr<CompletionRequest> completion = ParseCompletionRequest(body);
     if (completion.ok()) {
       ++num_completions;
-      ASSERT_FALSE(completion->prompts.empty()) << body;
+      ASSERT_FALSE(completion->prompts.inputs.empty()) << body;
       ASSERT_GE(completion->generation.max_new_tokens.value_or(0), 1) << body;
     } else {
       ++num_refusals;
       ASSERT_NO_FATAL_FAILURE(ExpectRefusal(completion.status(), body));
     }
+    const absl::StatusOr<GenerateRequest> generate = ParseGenerateRequest(body);
+    if (generate.ok()) {
+      ++num_generates;
+      ASSERT_FALSE(generate->prompts.inputs.empty()) << body;
+      ASSERT_GE(generate->generation.max_new_tokens.value_or(0), 1) << body;
+    } else {
+      ++num_refusals;
+      ASSERT_NO_FATAL_FAILURE(ExpectRefusal(generate.status(), body));
+    }
   }
   EXPECT_GT(num_chats, 1000) << "the mutations are too wild to reach the checks behind the parser";
   EXPECT_GT(num_completions, 1000);
+  EXPECT_GT(num_generates, 1000);
   EXPECT_GT(num_refusals, 1000);
 }
 

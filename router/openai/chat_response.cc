@@ -77,7 +77,7 @@ void ChatFormat::AppendWholeCalls(std::string& out, int index, absl::Span<const 
   out += ']';
 }
 
-void ChatFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const {
+void ChatFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
   absl::Span<const TokenLogprob> logprobs = delta.logprobs;  // until an event has taken them
   if (!delta.text.reasoning.empty()) {
     AppendText(out, index, "\"reasoning_content\"", delta.text.reasoning, logprobs);

@@ -25,7 +25,7 @@ class ChatFormat final : public AnswerFormat {
   ChatFormat(const AnswerIdentity& identity, const Options& options, const Tokenizer* tokenizer);
 
   void AppendOpening(std::string& out, int index) const override;
-  void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const override;
+  void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) override;
   void AppendUsage(std::string& out, const Usage& usage) const override;
   std::string WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const override;
 

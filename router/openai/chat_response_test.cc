@@ -94,7 +94,7 @@ TEST(ChatResponseTest, EveryChoiceHasItsIndexAndItsOwnLogprobs) {
 }
 
 TEST(ChatResponseTest, StreamIsOneValidEventPerFrame) {
-  const ChatFormat format = Format({.has_usage_field = true});
+  ChatFormat format = Format({.has_usage_field = true});
   std::string out;
   format.AppendOpening(out, 3);
   format.AppendDelta(out, 3, Text("", "think\n"));
@@ -130,7 +130,7 @@ TEST(ChatResponseTest, StreamIsOneValidEventPerFrame) {
 }
 
 TEST(ChatResponseTest, LogprobsOfADeltaComeOnceWithItsFirstEvent) {
-  const ChatFormat format = Format({.has_logprobs = true});
+  ChatFormat format = Format({.has_logprobs = true});
   ChoiceDelta delta = Text("c", "r");
   delta.logprobs = {{'r', -1, {}, 0}, {'c', -2, {}, 1}};
   delta.end = ChoiceEnd();
@@ -184,7 +184,7 @@ TEST(ChatResponseTest, CallsOfAStreamBeginWithTheirIdAndName) {
 }
 
 TEST(ChatResponseTest, StreamWithoutUsageSaysNothingOfIt) {
-  const ChatFormat format = Format({});
+  ChatFormat format = Format({});
   std::string out;
   format.AppendOpening(out, 0);
   format.AppendDelta(out, 0, Text("x"));

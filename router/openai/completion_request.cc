@@ -2,7 +2,6 @@
 
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -17,66 +16,6 @@ namespace {
 
 namespace json = boost::json;
 
-absl::Status WrongKind(const std::string& path, const char* expected, const json::value& found) {
-  return FieldError(path, absl::StrCat("must be ", expected, ", got ", KindName(found)));
-}
-
-absl::StatusOr<CompletionPrompt> ParseText(const json::value& value, const std::string& path) {
-  if (!value.is_string()) return WrongKind(path, "a string as the first one", value);
-  return CompletionPrompt(std::string(value.get_string().data(), value.get_string().size()));
-}
-
-absl::StatusOr<CompletionPrompt> ParseIds(const json::value& value, const std::string& path) {
-  if (!value.is_array()) return WrongKind(path, "an array of token ids as the first one", value);
-  const json::array& array = value.get_array();
-  if (array.empty()) return FieldError(path, "must have at least one token id");
-  std::vector<uint32_t> ids;
-  ids.reserve(array.size());
-  for (size_t i = 0; i < array.size(); ++i) {
-    const std::string element = absl::StrCat(path, "[", i, "]");
-    if (!array[i].is_int64()) return WrongKind(element, "a token id", array[i]);
-    const int64_t id = array[i].get_int64();
-    if (id < 0 || id > std::numeric_limits<uint32_t>::max()) {
-      return FieldError(element, absl::StrCat("must be a token id, got ", id));
-    }
-    ids.push_back(static_cast<uint32_t>(id));
-  }
-  return CompletionPrompt(std::move(ids));
-}
-
-// A string, a list of strings, a list of ids, or a list of lists of ids: the first element says which list.
-absl::Status ParsePrompts(const json::object& request, CompletionRequest* parsed) {
-  const json::value* value = FindMember(request, "prompt");
-  if (value == nullptr) return FieldError("prompt", "is required");
-  if (value->is_string()) {
-    ASSIGN_OR_RETURN(CompletionPrompt prompt, ParseText(*value, "prompt"));
-    parsed->prompts.push_back(std::move(prompt));
-    return absl::OkStatus();
-  }
-  if (!value->is_array()) return WrongKind("prompt", "a string, token ids, or a list of either", *value);
-  const json::array& array = value->get_array();
-  if (array.empty()) return FieldError("prompt", "must have at least one prompt");
-  if (array[0].is_number()) {
-    ASSIGN_OR_RETURN(CompletionPrompt prompt, ParseIds(*value, "prompt"));
-    parsed->prompts.push_back(std::move(prompt));
-    return absl::OkStatus();
-  }
-  if (!array[0].is_string() && !array[0].is_array()) {
-    return WrongKind("prompt[0]", "a string, a token id, or an array of token ids", array[0]);
-  }
-  if (array.size() > static_cast<size_t>(kChoicesMax)) {
-    return FieldError("prompt", absl::StrCat("must have at most ", kChoicesMax, " prompts, got ", array.size()));
-  }
-  parsed->is_list = true;
-  for (size_t i = 0; i < array.size(); ++i) {
-    const std::string path = absl::StrCat("prompt[", i, "]");
-    ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                     array[0].is_string() ? ParseText(array[i], path) : ParseIds(array[i], path));
-    parsed->prompts.push_back(std::move(prompt));
-  }
-  return absl::OkStatus();
-}
-
 // best_of draws more answers than it returns and keeps the likeliest: only as many as n is nothing of the kind.
 absl::Status CheckBestOf(const json::object& request, int64_t num_choices) {
   ASSIGN_OR_RETURN(const std::optional<int64_t> best_of,
@@ -90,7 +29,9 @@ absl::Status CheckBestOf(const json::object& request, int64_t num_choices) {
 absl::Status ReadCompletionRequest(const json::object& request, CompletionRequest* parsed) {
   GenerationFields& fields = parsed->generation;
   ASSIGN_OR_RETURN(fields, ParseGenerationFields(request));
-  RETURN_IF_ERROR(ParsePrompts(request, parsed));
+  const json::value* prompt = FindMember(request, "prompt");
+  if (prompt == nullptr) return FieldError("prompt", "is required");
+  ASSIGN_OR_RETURN(parsed->prompts, ParsePromptList(*prompt, "prompt", PromptForms::kAny));
   RETURN_IF_ERROR(RefuseUnsupportedCompletionFields(request));
   RETURN_IF_ERROR(CheckBestOf(request, fields.num_choices));
   if (!fields.max_new_tokens.has_value()) fields.max_new_tokens = kCompletionTokensDefault;
@@ -121,10 +62,6 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(absl::string_view body)
   RETURN_IF_ERROR(
       ReadJsonBody(body, [&parsed](const json::object& request) { return ReadCompletionRequest(request, &parsed); }));
   return parsed;
-}
-
-std::string PromptPath(const CompletionRequest& request, size_t index) {
-  return request.is_list ? absl::StrCat("prompt[", index, "]") : "prompt";
 }
 
 }  // namespace tandem::router

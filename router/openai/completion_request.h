@@ -5,33 +5,24 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <variant>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "router/openai/generation_fields.h"
+#include "router/openai/prompt_list.h"
 
 namespace tandem::router {
 
-// One prompt, in the form that the client gave it.
-using CompletionPrompt = std::variant<std::string, std::vector<uint32_t>>;
-
 struct CompletionRequest {
-  GenerationFields generation;            // max_new_tokens is always set
-  std::vector<CompletionPrompt> prompts;  // at least one, all of the same form; no list of ids is empty
-  bool is_list = false;                   // the prompts came as a list of prompts
-  bool echoes = false;                    // each answer begins with its prompt
-  bool adds_special_tokens = true;        // a text gets the beginning-of-sentence token where it has none
+  GenerationFields generation;  // max_new_tokens is always set
+  PromptList prompts;
+  bool echoes = false;              // each answer begins with its prompt
+  bool adds_special_tokens = true;  // a text gets the beginning-of-sentence token where it has none
 };
 
 inline constexpr int64_t kCompletionTokensDefault = 16;
 
 // INVALID_ARGUMENT as an OpenAI error that names the field.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(absl::string_view body);
-
-// Where the prompt at index stands in the request: "prompt" or "prompt[index]".
-std::string PromptPath(const CompletionRequest& request, size_t index);
 
 }  // namespace tandem::router

@@ -24,13 +24,13 @@ CompletionRequest Parsed(const std::string& body) {
 }
 
 TEST(CompletionRequestTest, PromptMayBeATextIdsOrAListOfEither) {
-  EXPECT_EQ(Parsed(Body(R"("a\u00e9")")).prompts, (std::vector<CompletionPrompt>{"a\u00e9"}));
-  EXPECT_EQ(Parsed(Body(R"(["a","","c"])")).prompts, (std::vector<CompletionPrompt>{"a", "", "c"}));
-  EXPECT_EQ(Parsed(Body("[1,2]")).prompts, (std::vector<CompletionPrompt>{Ids{1, 2}}));
-  EXPECT_EQ(Parsed(Body("[[1],[2,3]]")).prompts, (std::vector<CompletionPrompt>{Ids{1}, Ids{2, 3}}));
-  EXPECT_EQ(PromptPath(Parsed(Body(R"("a")")), 0), "prompt");
-  EXPECT_EQ(PromptPath(Parsed(Body("[1,2]")), 0), "prompt");
-  EXPECT_EQ(PromptPath(Parsed(Body("[[1,2]]")), 0), "prompt[0]");
+  EXPECT_EQ(Parsed(Body(R"("a\u00e9")")).prompts.inputs, (std::vector<PromptInput>{"a\u00e9"}));
+  EXPECT_EQ(Parsed(Body(R"(["a","","c"])")).prompts.inputs, (std::vector<PromptInput>{"a", "", "c"}));
+  EXPECT_EQ(Parsed(Body("[1,2]")).prompts.inputs, (std::vector<PromptInput>{Ids{1, 2}}));
+  EXPECT_EQ(Parsed(Body("[[1],[2,3]]")).prompts.inputs, (std::vector<PromptInput>{Ids{1}, Ids{2, 3}}));
+  EXPECT_EQ(Parsed(Body(R"("a")")).prompts.PathOf(0), "prompt");
+  EXPECT_EQ(Parsed(Body("[1,2]")).prompts.PathOf(0), "prompt");
+  EXPECT_EQ(Parsed(Body("[[1,2]]")).prompts.PathOf(0), "prompt[0]");
 }
 
 TEST(CompletionRequestTest, DefaultsAreTheApis) {

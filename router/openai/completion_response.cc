@@ -47,7 +47,7 @@ void CompletionFormat::AppendOpening(std::string& out, int index) const {
   absl::StrAppend(&out, kNotEnded, end_);
 }
 
-void CompletionFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const {
+void CompletionFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
   absl::Span<const TokenLogprob> logprobs = delta.logprobs;  // until an event has taken them
   if (!delta.text.content.empty()) {
     out += head_;

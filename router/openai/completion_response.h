@@ -24,7 +24,7 @@ class CompletionFormat final : public AnswerFormat {
   CompletionFormat(const AnswerIdentity& identity, Options options, const Tokenizer* tokenizer);
 
   void AppendOpening(std::string& out, int index) const override;
-  void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) const override;
+  void AppendDelta(std::string& out, int index, const ChoiceDelta& delta) override;
   void AppendUsage(std::string& out, const Usage& usage) const override;
   std::string WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const override;
 

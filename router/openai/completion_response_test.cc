@@ -49,7 +49,7 @@ TEST(CompletionResponseTest, WholeAnswerHasTheApisShape) {
 }
 
 TEST(CompletionResponseTest, EachPromptIsEchoedByItsChoices) {
-  const CompletionFormat format = Format({.echoes = {"\"p\" ", "q "}, .choices_per_prompt = 2});
+  CompletionFormat format = Format({.echoes = {"\"p\" ", "q "}, .choices_per_prompt = 2});
   const json::value body = json::parse(format.WholeBody({Choice("a"), Choice("b"), Choice("c"), Choice("d")}, {}));
   const char* const kTexts[] = {"\"p\" a", "\"p\" b", "q c", "q d"};
   for (int i = 0; i < 4; ++i) {
@@ -72,7 +72,7 @@ TEST(CompletionResponseTest, WithoutEchoAStreamHasNoOpening) {
 }
 
 TEST(CompletionResponseTest, StreamHasTextEndAndUsage) {
-  const CompletionFormat format = Format({.has_usage_field = true, .has_logprobs = true});
+  CompletionFormat format = Format({.has_usage_field = true, .has_logprobs = true});
   ChoiceDelta delta = Text("a");
   delta.logprobs = {{'a', -1, {}, 0}};
   std::string out;

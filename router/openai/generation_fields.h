@@ -17,6 +17,8 @@ namespace tandem::router {
 
 struct GenerationFields {
   std::string model;
+  std::string id;             // "rid", that the client chose for the request; "" = none
+  std::string sampling_path;  // SamplingNames::path, for messages
 
   std::optional<double> temperature;                   // [0, 2]; below 1e-6 means argmax
   std::optional<double> top_p;                         // (0, 1]
@@ -48,7 +50,24 @@ inline constexpr size_t kStopTokenIdsMax = 64;
 inline constexpr size_t kLogitBiasMax = 1024;
 inline constexpr int64_t kChoicesMax = 1024;  // no setting allows more
 
-// All but logprobs. INVALID_ARGUMENT naming the field.
+inline constexpr size_t kIdBytesMax = 256;
+
+// How an API spells the fields of sampling and length that its forerunners spell otherwise.
+struct SamplingNames {
+  std::string path;  // where the object stands in the request, for messages: "" or "sampling_params."
+  const char* max_tokens = "max_tokens";
+  const char* max_tokens_too = "max_completion_tokens";  // a second spelling; nullptr = none
+  const char* min_tokens = "min_tokens";
+  const char* seed = "seed";
+};
+
+// Of an OpenAI request all but logprobs. INVALID_ARGUMENT naming the field.
 absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object& request);
+// Those of them that say how tokens are drawn and where an answer ends.
+absl::Status ParseSamplingFields(const boost::json::object& object, const SamplingNames& names,
+                                 GenerationFields* parsed);
+absl::StatusOr<bool> ParseStreamField(const boost::json::object& request);
+// param: names the value in messages. "" where value is nullptr.
+absl::StatusOr<std::string> ParseRequestId(const boost::json::value* value, const std::string& param);
 
 }  // namespace tandem::router

@@ -115,4 +115,16 @@ void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> e
   out += '}';
 }
 
+void AppendLogprobTriple(std::string& out, const LikelyToken& entry, const Tokenizer& tokenizer, bool has_text) {
+  out += '[';
+  AppendLogprob(out, entry.logprob);
+  absl::StrAppend(&out, ",", entry.token, ",");
+  if (has_text) {
+    AppendJsonString(out, ChatTokenText(tokenizer.TokenBytes(entry.token)));
+  } else {
+    out += "null";
+  }
+  out += ']';
+}
+
 }  // namespace tandem::router

@@ -1,4 +1,4 @@
-// Logprobs in the two shapes of the OpenAI API.
+// Logprobs in the two shapes of the OpenAI API, and in SGLang's.
 //
 // A token is shown as its text. Where it is no whole characters (a character cut across tokens), bytes that belong to
 // none are shown as \xNN, as OpenAI does; "bytes" of the chat shape is exact always. A logprob that JSON cannot say
@@ -21,5 +21,8 @@ void AppendChatLogprobs(std::string& out, absl::Span<const TokenLogprob> entries
 // {"tokens":[...],"token_logprobs":[...],"top_logprobs":[{"token":logprob,...},...],"text_offset":[...]}; a token that
 // is no whole characters is "bytes:\xNN\xNN". top_logprobs has the token itself too.
 void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer);
+
+// [logprob,token,text], the text null unless it is asked for; spelt as in chat.
+void AppendLogprobTriple(std::string& out, const LikelyToken& entry, const Tokenizer& tokenizer, bool has_text);
 
 }  // namespace tandem::router

@@ -17,6 +17,7 @@ bool Never(const json::value&) { return false; }
 bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bool(); }
 bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
 bool IsZero(const json::value& value) { return value.is_number() && value.to_number<double>() == 0; }
+bool IsMinusOne(const json::value& value) { return value.is_number() && value.to_number<double>() == -1; }
 bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
 bool IsEmptyArray(const json::value& value) { return value.is_array() && value.get_array().empty(); }
 bool IsEmptyString(const json::value& value) { return value == ""; }
@@ -39,24 +40,38 @@ struct UnsupportedField {
 // Of every endpoint.
 constexpr UnsupportedField kCommonFields[] = {
     {"prompt_logprobs", IsZero, "0"},
-    {"regex", Never, "null"},
-    {"ebnf", Never, "null"},
-    {"json_schema", Never, "null"},
-    {"structural_tag", Never, "null"},
     {"guided_json", Never, "null"},
     {"guided_regex", Never, "null"},
     {"guided_grammar", Never, "null"},
     {"guided_choice", Never, "null"},
-    {"stop_regex", Never, "null"},
     {"custom_logit_processor", Never, "null"},
     {"lora_path", Never, "null"},
     {"session_params", Never, "null"},
-    {"no_stop_trim", IsFalse, "false"},
-    {"include_stop_str_in_output", IsFalse, "false"},
-    {"skip_special_tokens", IsTrue, "true"},
     {"return_token_ids", IsFalse, "false"},
     {"return_prompt_token_ids", IsFalse, "false"},
     {"return_hidden_states", IsFalse, "false"},
+};
+
+// Beside temperature and its like: of the request itself, or of /generate's sampling_params.
+constexpr UnsupportedField kSamplingFields[] = {
+    {"regex", Never, "null"},
+    {"ebnf", Never, "null"},
+    {"json_schema", Never, "null"},
+    {"structural_tag", Never, "null"},
+    {"stop_regex", IsEmptyArray, "[]"},
+    {"no_stop_trim", IsFalse, "false"},
+    {"include_stop_str_in_output", IsFalse, "false"},
+    {"skip_special_tokens", IsTrue, "true"},
+};
+
+constexpr UnsupportedField kGenerateFields[] = {
+    {"input_embeds", Never, "null"},
+    {"image_data", IsEmptyArray, "[]"},
+    {"video_data", IsEmptyArray, "[]"},
+    {"audio_data", IsEmptyArray, "[]"},
+    {"token_ids_logprob", IsEmptyArray, "[]"},
+    {"logprob_start_len", IsMinusOne, "-1"},
+    {"return_routed_experts", IsFalse, "false"},
 };
 
 constexpr UnsupportedField kChatFields[] = {
@@ -80,25 +95,40 @@ constexpr UnsupportedField kCompletionFields[] = {
     {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
 };
 
-absl::Status RefuseField(const json::object& request, const UnsupportedField& field) {
-  const json::value* value = FindMember(request, field.name);
-  if (value == nullptr || field.is_harmless(*value)) return absl::OkStatus();
-  return WithDetails(FieldError(field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")),
-                     "", "unsupported_parameter");
+template <size_t kSize>
+absl::Status RefuseFields(const json::object& object, const UnsupportedField (&fields)[kSize],
+                          const std::string& path = "") {
+  for (const UnsupportedField& field : fields) {
+    const json::value* value = FindMember(object, field.name);
+    if (value == nullptr || field.is_harmless(*value)) continue;
+    return WithDetails(
+        FieldError(path + field.name, absl::StrCat("is not supported; only ", field.supported, " may be sent")), "",
+        "unsupported_parameter");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status RefuseUnsupportedChatFields(const json::object& request) {
-  for (const UnsupportedField& field : kCommonFields) RETURN_IF_ERROR(RefuseField(request, field));
-  for (const UnsupportedField& field : kChatFields) RETURN_IF_ERROR(RefuseField(request, field));
-  return absl::OkStatus();
+  RETURN_IF_ERROR(RefuseFields(request, kCommonFields));
+  RETURN_IF_ERROR(RefuseFields(request, kSamplingFields));
+  return RefuseFields(request, kChatFields);
 }
 
 absl::Status RefuseUnsupportedCompletionFields(const json::object& request) {
-  for (const UnsupportedField& field : kCommonFields) RETURN_IF_ERROR(RefuseField(request, field));
-  for (const UnsupportedField& field : kCompletionFields) RETURN_IF_ERROR(RefuseField(request, field));
-  return absl::OkStatus();
+  RETURN_IF_ERROR(RefuseFields(request, kCommonFields));
+  RETURN_IF_ERROR(RefuseFields(request, kSamplingFields));
+  return RefuseFields(request, kCompletionFields);
+}
+
+absl::Status RefuseUnsupportedGenerateFields(const json::object& request) {
+  RETURN_IF_ERROR(RefuseFields(request, kCommonFields));
+  return RefuseFields(request, kGenerateFields);
+}
+
+absl::Status RefuseUnsupportedSamplingFields(const json::object& sampling_params, const std::string& path) {
+  return RefuseFields(sampling_params, kSamplingFields, path);
 }
 
 }  // namespace tandem::router

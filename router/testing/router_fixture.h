@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "boost/asio/thread_pool.hpp"
 #include "gtest/gtest.h"
+#include "router/abort_relay.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
@@ -36,6 +37,7 @@ class RouterTest : public testing::Test {
             .metrics = &metrics_,
             .readiness = &readiness_,
             .status_board = &status_board_,
+            .abort_relay = &abort_relay_,
             .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
@@ -61,6 +63,7 @@ class RouterTest : public testing::Test {
   RouterMetrics metrics_;
   Readiness readiness_;
   StatusBoard status_board_;
+  AbortRelay abort_relay_;
   boost::asio::thread_pool thread_pool_{1};
   Shard::Options options_;
   std::unique_ptr<FakeWorker> prefill_;

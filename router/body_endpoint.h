@@ -1,0 +1,32 @@
+// Endpoints that are a function of their body: large bodies are worked on by the pool, so that they stall no stream.
+// Tested by router_integration_test.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "router/http/exchange.h"
+#include "router/prepared_request.h"
+
+namespace boost::asio {
+class thread_pool;
+}
+
+namespace tandem::router {
+
+// The body of the answer, JSON. Pure, for any thread.
+using AnswerBody = absl::StatusOr<std::string> (*)(absl::string_view body, const ModelContext& context);
+
+struct BodyEndpointParts {  // outlive the exchanges
+  // To the shard's thread, for as long as there is one.
+  std::function<void(std::function<void()> work)> post;
+  boost::asio::thread_pool* thread_pool = nullptr;
+  const ModelContext* context = nullptr;
+};
+
+void ServeBody(const BodyEndpointParts& parts, std::shared_ptr<Exchange> exchange, AnswerBody answer);
+
+}  // namespace tandem::router

@@ -1,0 +1,99 @@
+#include "router/openai/generate_response.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "router/openai/json_text.h"
+#include "router/openai/logprobs_text.h"
+
+namespace tandem::router {
+
+GenerateFormat::GenerateFormat(Options options, const Tokenizer* tokenizer)
+    : options_(std::move(options)),
+      tokenizer_(tokenizer),
+      is_array_(options_.is_list || options_.choices_per_prompt > 1),
+      progress_(options_.prompts.size() * static_cast<size_t>(options_.choices_per_prompt)) {}
+
+void GenerateFormat::Add(Progress& progress, absl::string_view text, absl::Span<const TokenId> tokens,
+                         absl::Span<const TokenLogprob> logprobs) const {
+  AppendJsonEscaped(progress.text, text);
+  for (const TokenId token : tokens) {
+    absl::StrAppend(&progress.output_ids, progress.num_tokens == 0 ? "" : ",", token);
+    ++progress.num_tokens;
+  }
+  for (const TokenLogprob& entry : logprobs) {
+    const char* separator = progress.logprobs.empty() ? "" : ",";
+    progress.logprobs += separator;
+    const LikelyToken own = {entry.token, entry.logprob};
+    AppendLogprobTriple(progress.logprobs, own, *tokenizer_, options_.has_logprob_texts);
+    if (!options_.has_top_logprobs) continue;
+    progress.top_logprobs += separator;
+    progress.top_logprobs += '[';
+    for (size_t i = 0; i < entry.top.size(); ++i) {
+      if (i > 0) progress.top_logprobs += ',';
+      AppendLogprobTriple(progress.top_logprobs, entry.top[i], *tokenizer_, options_.has_logprob_texts);
+    }
+    progress.top_logprobs += ']';
+  }
+}
+
+void GenerateFormat::AppendFinish(std::string& out, const Progress& progress, const ChoiceEnd& end) const {
+  absl::StrAppend(&out, "{\"type\":\"", AnswerFinishName(end.finish), "\"");
+  if (end.finish == AnswerFinish::kLength) {
+    absl::StrAppend(&out, ",\"length\":", progress.num_tokens);
+  } else if (end.finish == AnswerFinish::kAbort) {
+    out += ",\"message\":\"aborted by request\"";
+  } else if (const auto* token = std::get_if<TokenId>(&end.matched_stop)) {
+    absl::StrAppend(&out, ",\"matched\":", *token);
+  } else if (const auto* text = std::get_if<std::string>(&end.matched_stop)) {
+    out += ",\"matched\":";
+    AppendJsonString(out, *text);
+  }
+  out += '}';
+}
+
+void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const {
+  const Prompt& prompt = options_.prompts[static_cast<size_t>(index / options_.choices_per_prompt)];
+  absl::StrAppend(&out, "{\"text\":\"", progress.text, "\",\"output_ids\":[", progress.output_ids,
+                  "],\"meta_info\":{\"id\":");
+  AppendJsonString(out, prompt.id);
+  out += ",\"finish_reason\":";
+  if (end == nullptr) {
+    out += "null";
+  } else {
+    AppendFinish(out, progress, *end);
+  }
+  absl::StrAppend(&out, ",\"prompt_tokens\":", prompt.num_tokens, ",\"completion_tokens\":", progress.num_tokens,
+                  ",\"cached_tokens\":0");
+  if (options_.has_logprobs) absl::StrAppend(&out, ",\"output_token_logprobs\":[", progress.logprobs, "]");
+  if (options_.has_top_logprobs) absl::StrAppend(&out, ",\"output_top_logprobs\":[", progress.top_logprobs, "]");
+  if (end != nullptr) {
+    absl::StrAppendFormat(&out, ",\"e2e_latency\":%.6f", absl::ToDoubleSeconds(end->after));
+  }
+  out += '}';
+  if (is_array_) absl::StrAppend(&out, ",\"index\":", index);
+  out += '}';
+}
+
+void GenerateFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
+  Progress& progress = progress_[static_cast<size_t>(index)];
+  Add(progress, delta.text.content, delta.tokens, delta.logprobs);
+  out += "data: ";
+  AppendChoice(out, index, progress, delta.end.has_value() ? &*delta.end : nullptr);
+  out += "\n\n";
+}
+
+std::string GenerateFormat::WholeBody(absl::Span<const WholeChoice> choices, const Usage& /*usage*/) const {
+  std::string out = is_array_ ? "[" : "";
+  for (size_t i = 0; i < choices.size(); ++i) {
+    Progress progress;
+    Add(progress, choices[i].text.content, choices[i].tokens, choices[i].logprobs);
+    if (i > 0) out += ',';
+    AppendChoice(out, static_cast<int>(i), progress, &choices[i].end);
+  }
+  if (is_array_) out += ']';
+  return out;
+}
+
+}  // namespace tandem::router

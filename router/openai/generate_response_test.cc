@@ -1,0 +1,133 @@
+// Bodies and stream events of /generate, read back by an independent JSON parser.
+#include "router/openai/generate_response.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "boost/json.hpp"
+#include "gtest/gtest.h"
+#include "router/testing/byte_tokenizer.h"
+
+namespace tandem::router {
+namespace {
+
+namespace json = boost::json;
+using B = ByteTokenizer;
+
+GenerateFormat Format(GenerateFormat::Options options) {
+  static const ByteTokenizer* const tokenizer = new ByteTokenizer;
+  return GenerateFormat(std::move(options), tokenizer);
+}
+GenerateFormat::Options One() {
+  GenerateFormat::Options options;
+  options.prompts = {{"gnt-1", 5}};
+  return options;
+}
+ChoiceDelta Delta(const std::string& text, std::vector<TokenId> tokens) {
+  ChoiceDelta delta;
+  delta.text.content = text;
+  delta.tokens = std::move(tokens);
+  return delta;
+}
+json::value Event(GenerateFormat& format, int index, const ChoiceDelta& delta) {
+  std::string out;
+  format.AppendDelta(out, index, delta);
+  EXPECT_EQ(out.substr(0, 6), "data: ");
+  EXPECT_EQ(out.substr(out.size() - 2), "\n\n");
+  EXPECT_EQ(out.find('\n'), out.size() - 2) << "one line an event";
+  return json::parse(out.substr(6));
+}
+
+TEST(GenerateResponseTest, OnePromptWithOneChoiceIsAnObject) {
+  WholeChoice choice;
+  choice.text.content = "a\"b";
+  choice.tokens = {'a', '"', 'b', B::kEos};
+  choice.end = {AnswerFinish::kStop, B::kEos, absl::Milliseconds(1500)};
+  EXPECT_EQ(json::parse(Format(One()).WholeBody({choice}, {})),
+            json::parse(R"({"text":"a\"b","output_ids":[97,34,98,257],"meta_info":{"id":"gnt-1",
+                "finish_reason":{"type":"stop","matched":257},"prompt_tokens":5,"completion_tokens":4,
+                "cached_tokens":0,"e2e_latency":1.5}})"));
+}
+
+TEST(GenerateResponseTest, SeveralAreAnArrayByPromptAndChoice) {
+  GenerateFormat::Options options;
+  options.prompts = {{"x", 1}, {"y", 2}};
+  options.choices_per_prompt = 2;
+  options.is_list = true;
+  std::vector<WholeChoice> choices(4);
+  choices[3].end = {AnswerFinish::kStop, std::string("END")};
+  const json::value body = json::parse(Format(options).WholeBody(choices, {}));
+  ASSERT_EQ(body.as_array().size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(body.at(i).at("index").as_int64(), i);
+    EXPECT_EQ(body.at(i).at("meta_info").at("id").as_string(), i < 2 ? "x" : "y");
+    EXPECT_EQ(body.at(i).at("meta_info").at("prompt_tokens").as_int64(), i < 2 ? 1 : 2);
+  }
+  EXPECT_EQ(body.at(3).at("meta_info").at("finish_reason"), json::parse(R"({"type":"stop","matched":"END"})"));
+  options = One();
+  options.is_list = true;
+  EXPECT_TRUE(json::parse(Format(options).WholeBody(std::vector<WholeChoice>(1), {})).is_array());
+}
+
+TEST(GenerateResponseTest, EventsAreCumulativeAndTheLastIsTheWholeAnswer) {
+  GenerateFormat::Options options = One();
+  options.has_logprobs = options.has_top_logprobs = options.has_logprob_texts = true;
+  GenerateFormat format = Format(options);
+  ChoiceDelta first = Delta("h\n", {'h', '\n'});
+  first.logprobs = {{'h', -1, {{'h', -1}, {'x', -2}}, 0}, {'\n', -0.5, {{'\n', -0.5}, {'y', -3}}, 1}};
+  const json::value event = Event(format, 0, first);
+  EXPECT_EQ(event.at("text").as_string(), "h\n");
+  EXPECT_TRUE(event.at("meta_info").at("finish_reason").is_null());
+  EXPECT_EQ(event.at("meta_info").at("completion_tokens").as_int64(), 2);
+  EXPECT_EQ(event.at("meta_info").at("output_token_logprobs"), json::parse(R"([[-1,104,"h"],[-0.5,10,"\n"]])"));
+  EXPECT_EQ(event.at("meta_info").at("output_top_logprobs"),
+            json::parse(R"([[[-1,104,"h"],[-2,120,"x"]],[[-0.5,10,"\n"],[-3,121,"y"]]])"));
+  EXPECT_FALSE(event.as_object().contains("index"));
+
+  ChoiceDelta last = Delta("i", {'i'});
+  last.logprobs = {{'i', -4, {{'z', -0.1f}, {'i', -4}}, 2}};
+  last.end = {AnswerFinish::kLength, {}, absl::Seconds(2)};
+  const json::value end = Event(format, 0, last);
+  EXPECT_EQ(end.at("meta_info").at("finish_reason"), json::parse(R"({"type":"length","length":3})"));
+
+  WholeChoice whole;
+  whole.text.content = "h\ni";
+  whole.tokens = {'h', '\n', 'i'};
+  whole.logprobs = {first.logprobs[0], first.logprobs[1], last.logprobs[0]};
+  whole.end = *last.end;
+  EXPECT_EQ(end, json::parse(Format(options).WholeBody({whole}, {})));
+}
+
+TEST(GenerateResponseTest, ChoicesOfAStreamAreKeptApart) {
+  GenerateFormat::Options options = One();
+  options.choices_per_prompt = 2;
+  GenerateFormat format = Format(options);
+  Event(format, 1, Delta("b", {'b'}));
+  EXPECT_EQ(Event(format, 0, Delta("a", {'a'})).at("text").as_string(), "a");
+  const json::value second = Event(format, 1, Delta("c", {'c'}));
+  EXPECT_EQ(second.at("text").as_string(), "bc");
+  EXPECT_EQ(second.at("output_ids"), json::parse("[98,99]"));
+  EXPECT_EQ(second.at("index").as_int64(), 1);
+}
+
+TEST(GenerateResponseTest, AnAbortSaysSo) {
+  GenerateFormat format = Format(One());
+  ChoiceDelta delta;
+  delta.end = {AnswerFinish::kAbort, {}};
+  EXPECT_EQ(Event(format, 0, delta).at("meta_info").at("finish_reason").at("type").as_string(), "abort");
+}
+
+TEST(GenerateResponseTest, LogprobsWithoutTextsHaveNull) {
+  GenerateFormat::Options options = One();
+  options.has_logprobs = true;
+  GenerateFormat format = Format(options);
+  ChoiceDelta delta = Delta("h", {'h'});
+  delta.logprobs = {{'h', -1, {}, 0}};
+  const json::value meta = Event(format, 0, delta).at("meta_info");
+  EXPECT_EQ(meta.at("output_token_logprobs"), json::parse("[[-1,104,null]]"));
+  EXPECT_FALSE(meta.as_object().contains("output_top_logprobs"));
+}
+
+}  // namespace
+}  // namespace tandem::router
