@@ -2,7 +2,8 @@
 # Runs every test and ends with "N passed, N failed".
 #   tools/test.sh          what every change must pass
 #   tools/test.sh --long   and what is too slow for every day: every test under asan+ubsan and under tsan, the
-#                          walks and contexts that take minutes, the build without CUDA
+#                          walks and contexts that take minutes, the clients that need gigabytes of packages (see
+#                          docs/clients.md), the build without CUDA
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,7 +47,7 @@ check format tools/check_format.sh
 echo "== pytest"
 TANDEM_BIN_DIR=$(bazel info bazel-bin 2>/dev/null)
 export TANDEM_BIN_DIR
-"$python" -m pytest -q --junitxml="$reports/pytest.xml" tools tests/e2e
+"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" tools tests/e2e tests/clients
 # The report counts the failures; without one, pytest itself failed.
 [ -f "$reports/pytest.xml" ] || check pytest false
 
@@ -56,6 +57,9 @@ if [ -n "$long" ]; then
       --build_tag_filters=-no_sanitizer //...
   done
   check long_tests bazel test //kvtransfer:transfer_enumeration_long_test //model:deepseek_model_golden_long_test
+  echo "== large clients"
+  "$python" -m pytest -q -m large --junitxml="$reports/large_clients.xml" tests/clients
+  [ -f "$reports/large_clients.xml" ] || check large_clients false
   check no_cuda env CUDA_HOME=/nonexistent bazel build //...
 fi
 
