@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
-#include "router/pair_picker.h"
 
 namespace tandem::router {
 
@@ -24,11 +23,16 @@ PromptRun::~PromptRun() {
   if (request_id_ != 0) parts_.cluster->Forget(request_id_);
 }
 
-absl::Status PromptRun::Start() {
+absl::StatusOr<PairChoice> PromptRun::Pick() {
   const ClusterView& view = parts_.cluster->view();
-  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, (*parts_.turn)++);
+  absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, (*parts_.turn)++);
+  if (pair.ok()) pair_ = pair->Explain(view);
+  return pair;
+}
+
+absl::Status PromptRun::Start() {
+  const absl::StatusOr<PairChoice> pair = Pick();
   if (!pair.ok()) return pair.status();
-  pair_ = pair->Explain(view);
   order_.remaining_time = deadline_ - Now();
   parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
   request_id_ = parts_.cluster->Generate(*pair, order_, &inbox_);
@@ -80,12 +84,10 @@ bool PromptRun::TryAgain(const absl::Status& error) {
   if (!absl::IsUnavailable(error) || !state_.may_start_again() || num_attempts_ == kAttemptsMax) return false;
   const absl::Duration remaining_time = deadline_ - Now();
   if (remaining_time < kAttemptTimeMin) return false;
-  const ClusterView& view = parts_.cluster->view();
-  const absl::StatusOr<PairChoice> pair = PickPair(view, order_.prompt.size() + 1, (*parts_.turn)++);
+  const absl::StatusOr<PairChoice> pair = Pick();
   if (!pair.ok()) return false;  // the first error says more
   ++num_attempts_;
   parts_.metrics->second_attempts.Increment();
-  pair_ = pair->Explain(view);
   LOG_WARNING("request starts again", {"req", log_id_}, {"attempt", num_attempts_}, {"cause", error}, {"pair", pair_});
   inbox_.DropWorkerEvents();  // of the attempt that has failed
   order_.remaining_time = remaining_time;

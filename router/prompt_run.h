@@ -11,10 +11,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "router/cluster.h"
 #include "router/metrics.h"
+#include "router/pair_picker.h"
 #include "router/request_inbox.h"
 #include "router/request_state.h"
 
@@ -55,6 +57,8 @@ class PromptRun final {
   static constexpr int kAttemptsMax = 2;
   static constexpr absl::Duration kAttemptTimeMin = absl::Milliseconds(1);
 
+  // A pair for the prompt as the cluster is now; pair() explains it. Where none can take it, pair() stays.
+  absl::StatusOr<PairChoice> Pick();
   RequestState::Output TakeTokens(const GeneratedTokens& tokens);
   // Starts once more where the worker could not serve it and nothing has come of it yet. False: it failed.
   bool TryAgain(const absl::Status& error);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "router/openai/answer.h"
@@ -41,16 +42,36 @@ class AnswerFormat {
   virtual std::string WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const = 0;
 };
 
+// What stands around the choices in every event and body of one answer: escaped once per request, so that a token costs
+// a few appends.
+class AnswerFrame final {
+ public:
+  // event_object, body_object: what "object" says in an event and in a whole body. has_usage_field: the stream ends
+  // with usage, so every other event says "usage":null.
+  AnswerFrame(const AnswerIdentity& identity, absl::string_view event_object, absl::string_view body_object,
+              bool has_usage_field);
+
+  // An event's text before and after its choices.
+  const std::string& event_head() const { return event_head_; }
+  absl::string_view event_end() const { return event_end_; }
+  // The event without choices that tells usage.
+  void AppendUsageEvent(std::string& out, const Usage& usage) const;
+  // append_choice(out, index) writes one choice, with its braces.
+  std::string WholeBody(size_t num_choices, const Usage& usage,
+                        absl::FunctionRef<void(std::string&, int)> append_choice) const;
+
+ private:
+  std::string event_head_;
+  absl::string_view event_end_;
+  std::string body_head_;
+};
+
 // The events that are the same in every stream.
 void AppendErrorEvent(std::string& out, absl::string_view error_body);
 void AppendDoneEvent(std::string& out);
 // A comment that clients skip and proxies see: keeps an idle connection alive.
 void AppendKeepaliveEvent(std::string& out);
 
-// Members of a JSON object that both formats share.
-// {"id":...,"object":...,"created":...,"model":... without an end.
-void AppendIdentity(std::string& out, const AnswerIdentity& identity, absl::string_view object);
-void AppendUsageObject(std::string& out, const Usage& usage);
 // "finish_reason":...,"matched_stop":...
 void AppendEndMembers(std::string& out, const ChoiceEnd& end);
 

@@ -7,12 +7,10 @@
 namespace tandem::router {
 
 ChatFormat::ChatFormat(const AnswerIdentity& identity, const Options& options, const Tokenizer* tokenizer)
-    : identity_(identity), options_(options), tokenizer_(tokenizer) {
-  head_ = "data: ";
-  AppendIdentity(head_, identity, "chat.completion.chunk");
-  head_ += ",\"choices\":[";
-  end_ = options.has_usage_field ? "],\"usage\":null}\n\n" : "]}\n\n";
-}
+    : frame_(identity, "chat.completion.chunk", "chat.completion", options.has_usage_field),
+      id_(identity.id),
+      options_(options),
+      tokenizer_(tokenizer) {}
 
 void ChatFormat::AppendLogprobs(std::string& out, absl::Span<const TokenLogprob> logprobs) const {
   if (!options_.has_logprobs || logprobs.empty()) {
@@ -23,24 +21,24 @@ void ChatFormat::AppendLogprobs(std::string& out, absl::Span<const TokenLogprob>
 }
 
 void ChatFormat::AppendOpening(std::string& out, int index) const {
-  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
-                  ",\"logprobs\":null,\"finish_reason\":null}", end_);
+  absl::StrAppend(&out, frame_.event_head(), "{\"index\":", index,
+                  ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", ",\"logprobs\":null,\"finish_reason\":null}",
+                  frame_.event_end());
 }
 
 void ChatFormat::AppendText(std::string& out, int index, absl::string_view delta, absl::string_view text,
                             absl::Span<const TokenLogprob> logprobs) const {
-  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{", delta, ":\"");
+  absl::StrAppend(&out, frame_.event_head(), "{\"index\":", index, ",\"delta\":{", delta, ":\"");
   AppendJsonEscaped(out, text);
   out += "\"},\"logprobs\":";
   AppendLogprobs(out, logprobs);
-  absl::StrAppend(&out, ",\"finish_reason\":null}", end_);
+  absl::StrAppend(&out, ",\"finish_reason\":null}", frame_.event_end());
 }
 
 // Unique as the answer's own id is, whose random part it carries.
 void ChatFormat::AppendCallId(std::string& out, int index, int call) const {
-  const absl::string_view id = identity_.id;
   absl::StrAppend(&out, "\"call_");
-  AppendJsonEscaped(out, id.substr(id.rfind('-') + 1));
+  AppendJsonEscaped(out, absl::string_view(id_).substr(id_.rfind('-') + 1));
   absl::StrAppend(&out, absl::Hex(index, absl::kZeroPad4), absl::Hex(call, absl::kZeroPad4), "\"");
 }
 
@@ -88,62 +86,52 @@ void ChatFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& del
     logprobs = {};
   }
   if (!delta.text.tool_calls.empty()) {
-    absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{\"tool_calls\":");
+    absl::StrAppend(&out, frame_.event_head(), "{\"index\":", index, ",\"delta\":{\"tool_calls\":");
     AppendDeltaCalls(out, index, delta.text.tool_calls);
     out += "},\"logprobs\":";
     AppendLogprobs(out, logprobs);
-    absl::StrAppend(&out, ",\"finish_reason\":null}", end_);
+    absl::StrAppend(&out, ",\"finish_reason\":null}", frame_.event_end());
     logprobs = {};
   }
   if (!delta.end.has_value()) return;
-  absl::StrAppend(&out, head_, "{\"index\":", index, ",\"delta\":{},\"logprobs\":");
+  absl::StrAppend(&out, frame_.event_head(), "{\"index\":", index, ",\"delta\":{},\"logprobs\":");
   AppendLogprobs(out, logprobs);
   out += ',';
   AppendEndMembers(out, *delta.end);
-  absl::StrAppend(&out, "}", end_);
+  absl::StrAppend(&out, "}", frame_.event_end());
 }
 
-void ChatFormat::AppendUsage(std::string& out, const Usage& usage) const {
-  absl::StrAppend(&out, head_, "],\"usage\":");
-  AppendUsageObject(out, usage);
-  out += "}\n\n";
+void ChatFormat::AppendUsage(std::string& out, const Usage& usage) const { frame_.AppendUsageEvent(out, usage); }
+
+void ChatFormat::AppendWholeChoice(std::string& out, int index, const WholeChoice& choice) const {
+  absl::StrAppend(&out, "{\"index\":", index, ",\"message\":{\"role\":\"assistant\",\"content\":");
+  if (choice.text.content.empty() && !choice.text.tool_calls.empty()) {
+    out += "null";
+  } else {
+    AppendJsonString(out, choice.text.content);
+  }
+  if (options_.is_thinking) {
+    out += ",\"reasoning_content\":";
+    AppendJsonString(out, choice.text.reasoning);
+  }
+  if (!choice.text.tool_calls.empty()) {
+    out += ",\"tool_calls\":";
+    AppendWholeCalls(out, index, choice.text.tool_calls);
+  }
+  out += "},\"logprobs\":";
+  if (options_.has_logprobs) {
+    AppendChatLogprobs(out, choice.logprobs, *tokenizer_);
+  } else {
+    out += "null";
+  }
+  out += ',';
+  AppendEndMembers(out, choice.end);
+  out += '}';
 }
 
 std::string ChatFormat::WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const {
-  std::string out;
-  AppendIdentity(out, identity_, "chat.completion");
-  out += ",\"choices\":[";
-  for (size_t index = 0; index < choices.size(); ++index) {
-    const WholeChoice& choice = choices[index];
-    absl::StrAppend(&out, index == 0 ? "" : ",", "{\"index\":", index,
-                    ",\"message\":{\"role\":\"assistant\",\"content\":");
-    if (choice.text.content.empty() && !choice.text.tool_calls.empty()) {
-      out += "null";
-    } else {
-      AppendJsonString(out, choice.text.content);
-    }
-    if (options_.is_thinking) {
-      out += ",\"reasoning_content\":";
-      AppendJsonString(out, choice.text.reasoning);
-    }
-    if (!choice.text.tool_calls.empty()) {
-      out += ",\"tool_calls\":";
-      AppendWholeCalls(out, static_cast<int>(index), choice.text.tool_calls);
-    }
-    out += "},\"logprobs\":";
-    if (options_.has_logprobs) {
-      AppendChatLogprobs(out, choice.logprobs, *tokenizer_);
-    } else {
-      out += "null";
-    }
-    out += ',';
-    AppendEndMembers(out, choice.end);
-    out += '}';
-  }
-  out += "],\"usage\":";
-  AppendUsageObject(out, usage);
-  out += '}';
-  return out;
+  return frame_.WholeBody(choices.size(), usage,
+                          [&](std::string& out, int index) { AppendWholeChoice(out, index, choices[index]); });
 }
 
 }  // namespace tandem::router

@@ -39,12 +39,12 @@ class ChatFormat final : public AnswerFormat {
   void AppendText(std::string& out, int index, absl::string_view delta, absl::string_view text,
                   absl::Span<const TokenLogprob> logprobs) const;
   void AppendLogprobs(std::string& out, absl::Span<const TokenLogprob> logprobs) const;
+  void AppendWholeChoice(std::string& out, int index, const WholeChoice& choice) const;
 
-  const AnswerIdentity identity_;
+  const AnswerFrame frame_;
+  const std::string id_;  // of the answer
   const Options options_;
   const Tokenizer* const tokenizer_;
-  std::string head_;  // of an event, up to its choices
-  const char* end_;   // closes an event after its choices
 };
 
 }  // namespace tandem::router

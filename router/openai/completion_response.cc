@@ -15,12 +15,9 @@ constexpr char kNotEnded[] = ",\"finish_reason\":null}";
 }  // namespace
 
 CompletionFormat::CompletionFormat(const AnswerIdentity& identity, Options options, const Tokenizer* tokenizer)
-    : identity_(identity), options_(std::move(options)), tokenizer_(tokenizer) {
-  head_ = "data: ";
-  AppendIdentity(head_, identity, kObject);
-  head_ += ",\"choices\":[";
-  end_ = options_.has_usage_field ? "],\"usage\":null}\n\n" : "]}\n\n";
-}
+    : frame_(identity, kObject, kObject, options.has_usage_field),
+      options_(std::move(options)),
+      tokenizer_(tokenizer) {}
 
 absl::string_view CompletionFormat::EchoOf(int index) const {
   return options_.echoes.empty() ? absl::string_view() : options_.echoes[index / options_.choices_per_prompt];
@@ -42,49 +39,37 @@ void CompletionFormat::AppendChoice(std::string& out, int index, absl::string_vi
 void CompletionFormat::AppendOpening(std::string& out, int index) const {
   const absl::string_view echo = EchoOf(index);
   if (echo.empty()) return;
-  out += head_;
+  out += frame_.event_head();
   AppendChoice(out, index, echo, "", {}, false);
-  absl::StrAppend(&out, kNotEnded, end_);
+  absl::StrAppend(&out, kNotEnded, frame_.event_end());
 }
 
 void CompletionFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
   absl::Span<const TokenLogprob> logprobs = delta.logprobs;  // until an event has taken them
   if (!delta.text.content.empty()) {
-    out += head_;
+    out += frame_.event_head();
     AppendChoice(out, index, "", delta.text.content, logprobs, !logprobs.empty());
-    absl::StrAppend(&out, kNotEnded, end_);
+    absl::StrAppend(&out, kNotEnded, frame_.event_end());
     logprobs = {};
   }
   if (!delta.end.has_value()) return;
-  out += head_;
+  out += frame_.event_head();
   AppendChoice(out, index, "", "", logprobs, !logprobs.empty());
   out += ',';
   AppendEndMembers(out, *delta.end);
-  absl::StrAppend(&out, "}", end_);
+  absl::StrAppend(&out, "}", frame_.event_end());
 }
 
-void CompletionFormat::AppendUsage(std::string& out, const Usage& usage) const {
-  absl::StrAppend(&out, head_, "],\"usage\":");
-  AppendUsageObject(out, usage);
-  out += "}\n\n";
-}
+void CompletionFormat::AppendUsage(std::string& out, const Usage& usage) const { frame_.AppendUsageEvent(out, usage); }
 
 std::string CompletionFormat::WholeBody(absl::Span<const WholeChoice> choices, const Usage& usage) const {
-  std::string out;
-  AppendIdentity(out, identity_, kObject);
-  out += ",\"choices\":[";
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const int index = static_cast<int>(i);
-    if (i > 0) out += ',';
-    AppendChoice(out, index, EchoOf(index), choices[i].text.content, choices[i].logprobs, options_.has_logprobs);
+  return frame_.WholeBody(choices.size(), usage, [&](std::string& out, int index) {
+    const WholeChoice& choice = choices[index];
+    AppendChoice(out, index, EchoOf(index), choice.text.content, choice.logprobs, options_.has_logprobs);
     out += ',';
-    AppendEndMembers(out, choices[i].end);
+    AppendEndMembers(out, choice.end);
     out += '}';
-  }
-  out += "],\"usage\":";
-  AppendUsageObject(out, usage);
-  out += '}';
-  return out;
+  });
 }
 
 }  // namespace tandem::router

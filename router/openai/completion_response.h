@@ -34,11 +34,9 @@ class CompletionFormat final : public AnswerFormat {
   void AppendChoice(std::string& out, int index, absl::string_view echo, absl::string_view text,
                     absl::Span<const TokenLogprob> logprobs, bool has_logprobs) const;
 
-  const AnswerIdentity identity_;
+  const AnswerFrame frame_;
   const Options options_;
   const Tokenizer* const tokenizer_;
-  std::string head_;  // of an event, up to its choices
-  const char* end_;   // closes an event after its choices
 };
 
 }  // namespace tandem::router
