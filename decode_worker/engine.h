@@ -19,7 +19,7 @@
 //
 // Invariants: pages are held by exactly the requests in phases transferring, running and releasing; at rest the
 // allocator is empty and the transfer ledger zero; tokens of a choice reach a router in order of position.
-// Tested by engine_test.cc and //tests/sim.
+// Tested by engine_test.cc, engine_*_test.cc and //tests/sim.
 #pragma once
 
 #include <cstdint>

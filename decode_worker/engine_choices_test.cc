@@ -16,13 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Without a stop token, so that its length is known.
-GenerateRequest Endless(uint64_t id, int num_prompt_tokens, uint32_t max_new_tokens, uint32_t num_choices) {
-  GenerateRequest request = EngineRig::MakeRequest(id, num_prompt_tokens, max_new_tokens, num_choices);
-  request.head.mutable_stopping()->clear_stop_token_ids();
-  return request;
-}
-
 TEST(EngineChoicesTest, EachChoiceIsTheOraclesForPromptsOfEveryLengthAroundAPage) {
   EngineRig rig(64, 16);
   std::vector<RequestKey> keys;
@@ -62,7 +55,7 @@ TEST(EngineChoicesTest, GreedyChoicesAreAllAlike) {
 TEST(EngineChoicesTest, PagesOfThePromptAreSharedButItsLast) {
   for (const int length : {64, 65, 128, 150}) {
     EngineRig rig(64, 16);
-    const RequestKey key = rig.Submit(Endless(1, length, 20, 4));
+    const RequestKey key = rig.Submit(EngineRig::MakeEndless(1, length, 20, 4));
     rig.RunTo(key, 3, 2);
     const int num_own_pages = kvcache::PagesForTokens(length + 1) - SharedPages(length);
     EXPECT_EQ(rig.engine().pages().num_used(), SharedPages(length) + 4 * num_own_pages) << length;
@@ -75,7 +68,7 @@ TEST(EngineChoicesTest, PagesOfThePromptAreSharedButItsLast) {
 TEST(EngineChoicesTest, APageFamineRetractsSingleChoicesAndNobodysTokensChange) {
   EngineRig rig(8, 8);
   std::vector<RequestKey> keys;
-  for (int id = 1; id <= 3; ++id) keys.push_back(rig.Submit(Endless(id, 90 + 20 * id, 150, 3)));
+  for (int id = 1; id <= 3; ++id) keys.push_back(rig.Submit(EngineRig::MakeEndless(id, 90 + 20 * id, 150, 3)));
   rig.Settle();
   for (const RequestKey& key : keys) rig.ExpectFinished(key);
   EXPECT_GT(rig.engine().counters().retractions, 2);
@@ -86,7 +79,7 @@ TEST(EngineChoicesTest, APageFamineRetractsSingleChoicesAndNobodysTokensChange) 
 
 TEST(EngineChoicesTest, ChoicesThatFitOnlyOneAtATimeAreServedOneAfterAnother) {
   EngineRig rig(5, 8);  // 320 tokens: one choice at its end takes every page
-  const RequestKey key = rig.Submit(Endless(1, 100, 500, 3));
+  const RequestKey key = rig.Submit(EngineRig::MakeEndless(1, 100, 500, 3));
   rig.Settle();
   rig.ExpectFinished(key);
   EXPECT_EQ(rig.answer(key).choices[2].tokens.size(), 220u);
@@ -102,9 +95,9 @@ TEST(EngineChoicesTest, ChoicesThatFitOnlyOneAtATimeAreServedOneAfterAnother) {
 TEST(EngineChoicesTest, PagesOfAllChoicesAreReservedOrNoneAndNobodyOvertakes) {
   EngineRig rig(6, 8);
   rig.prefill().HoldAnnouncements(true);
-  const RequestKey first = rig.Submit(Endless(1, 100, 5, 1));   // 2 pages
-  const RequestKey second = rig.Submit(Endless(2, 100, 5, 4));  // 1 + 4 pages, 4 are free
-  const RequestKey third = rig.Submit(Endless(3, 10, 5, 1));
+  const RequestKey first = rig.Submit(EngineRig::MakeEndless(1, 100, 5, 1));   // 2 pages
+  const RequestKey second = rig.Submit(EngineRig::MakeEndless(2, 100, 5, 4));  // 1 + 4 pages, 4 are free
+  const RequestKey third = rig.Submit(EngineRig::MakeEndless(3, 10, 5, 1));
   rig.Settle();
   EXPECT_EQ(rig.engine().pages().num_used(), 2);
   EXPECT_EQ(rig.engine().load().waiting_requests(), 2u);
@@ -116,7 +109,7 @@ TEST(EngineChoicesTest, PagesOfAllChoicesAreReservedOrNoneAndNobodyOvertakes) {
 
 TEST(EngineChoicesTest, AChoiceThatEndsGivesBackItsPagesAtOnce) {
   EngineRig rig(64, 16);
-  GenerateRequest request = Endless(1, 100, 60, 3);
+  GenerateRequest request = EngineRig::MakeEndless(1, 100, 60, 3);
   const RequestKey key = rig.Submit(request);
   rig.RunTo(key, 2, 30);
   const int64_t before = rig.engine().pages().num_used();
@@ -162,13 +155,13 @@ TEST(EngineChoicesTest, AChoiceIsCancelledInEveryPhaseAndTheOthersGoOn) {
 TEST(EngineChoicesTest, CancellingEveryChoiceEndsTheRequest) {
   EngineRig rig(64, 16);
   rig.prefill().HoldAnnouncements(true);
-  const RequestKey transferring = rig.Submit(Endless(1, 100, 200, 2));
+  const RequestKey transferring = rig.Submit(EngineRig::MakeEndless(1, 100, 200, 2));
   rig.Settle();
   for (uint32_t choice = 0; choice < 2; ++choice) rig.CancelChoice(transferring, choice);
   rig.prefill().HoldAnnouncements(false);
   rig.Settle();
   rig.ExpectEnded(transferring);
-  const RequestKey running = rig.Submit(Endless(2, 100, 200, 2));
+  const RequestKey running = rig.Submit(EngineRig::MakeEndless(2, 100, 200, 2));
   rig.RunTo(running, 1, 5);
   for (uint32_t choice = 0; choice < 2; ++choice) rig.CancelChoice(running, choice);
   rig.Settle();
@@ -178,12 +171,12 @@ TEST(EngineChoicesTest, CancellingEveryChoiceEndsTheRequest) {
 
 TEST(EngineChoicesTest, ACancelIsConfirmedOnceInEveryPhase) {
   EngineRig rig(12, 4);
-  const RequestKey running = rig.Submit(Endless(1, 60, 200, 2));
+  const RequestKey running = rig.Submit(EngineRig::MakeEndless(1, 60, 200, 2));
   rig.RunTo(running, 1, 3);
   rig.prefill().HoldAnnouncements(true);
-  const RequestKey transferring = rig.Submit(Endless(2, 60, 200, 2));
+  const RequestKey transferring = rig.Submit(EngineRig::MakeEndless(2, 60, 200, 2));
   rig.Settle();
-  const RequestKey waiting = rig.Submit(Endless(3, 60, 200, 2));
+  const RequestKey waiting = rig.Submit(EngineRig::MakeEndless(3, 60, 200, 2));
   rig.engine().Step();
   for (const RequestKey& key : {running, transferring, waiting}) rig.CancelRequest(key);
   rig.Settle();
@@ -200,7 +193,7 @@ TEST(EngineChoicesTest, AFirstTokenThatEndsAChoiceLeavesTheOthers) {
   for (uint32_t choice = 0; choice < 3; ++choice) {
     for (const int length : {64, 100}) {
       EngineRig rig(64, 16);
-      GenerateRequest request = Endless(1, length, 40, 3);
+      GenerateRequest request = EngineRig::MakeEndless(1, length, 40, 3);
       const RequestKey probe = rig.Submit(request);
       rig.Settle();
       request.key.attempt = 2;

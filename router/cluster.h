@@ -6,7 +6,8 @@
 // what was granted to it, and says the rest again. A prefill worker that is lost ends nothing here: decode owns the
 // life of a request and reports what it cannot save.
 // Tokens of a request that nobody here knows (it was given up) are answered with a Cancel, once.
-// All methods and events belong to the shard's thread. Tested by cluster_test.cc (fake channels, fake time).
+// All methods and events belong to the shard's thread. Tested by cluster_test.cc and cluster_requests_test.cc
+// (fake channels, fake time).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //
 // gRPC's threads only move messages: each event is handed to the owner's thread by `post`. At most kUnreadMax messages
 // wait there; then the stream is not read, and HTTP/2 flow control holds the worker's sender.
-// Tested by router_integration_test.cc.
+// Tested by worker_loss_integration_test.cc.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 //
 // The thin shell around RequestState: hands it events, carries out its cancels, counts its tokens, and starts the
 // prompt once more where its worker failed before anything came of it. What it returns is for the client.
-// Belongs to the shard's thread. Tested by router_integration_test.cc.
+// Belongs to the shard's thread. Tested by worker_loss_integration_test.cc.
 #pragma once
 
 #include <cstdint>

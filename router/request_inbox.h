@@ -2,7 +2,7 @@
 // request's coroutine; all on the shard's thread.
 //
 // Bounded: of each choice as many tokens wait as its worker was given credit for (Cluster::TokensTaken), everything
-// else comes once. Tested through router_integration_test.cc.
+// else comes once. Tested through worker_loss_integration_test.cc.
 #pragma once
 
 #include <cstdint>

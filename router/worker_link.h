@@ -6,7 +6,7 @@
 // again, and only then, or when another one answers, is the worker *lost* with all that ran there. Suspicion lets the
 // router stop using a worker; it never decides what becomes of the worker's own state. Where this process itself was
 // stalled (ticks far apart), that time is not held against the worker. Tested by worker_link_test.cc (fake channel,
-// fake time) and router_integration_test.cc (gRPC).
+// fake time) and worker_loss_integration_test.cc (gRPC).
 #pragma once
 
 #include <memory>

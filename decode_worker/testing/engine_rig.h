@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_layout.h"
+#include "proto/credit.h"
 #include "tests/sim/hash_model.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pool_memory.h"
@@ -64,21 +65,24 @@ class EngineRig final : public Outbox {
                            .num_pages = kPrefillPages,
                            .lanes = {{.kind = "loopback", .bytes_per_second = 1e9}, {.kind = "other"}}});
   }
-  void AttachRouter(uint64_t stream_id) {
+  // A stream whose router has said hello and nothing else.
+  void OpenStream(uint64_t stream_id, uint64_t incarnation = kRouter) {
     proto::Identity router;
     router.set_instance("router");
-    router.set_incarnation(kRouter);
+    router.set_incarnation(incarnation);
+    router.set_role("router");
     engine_.RouterAttached(stream_id, router);
-    // As the router does: what it has of every choice of requests that have not ended for it.
+  }
+  // What the router has of every choice of these requests.
+  void SayPositions(uint64_t stream_id, const std::vector<RequestKey>& keys) {
     proto::RouterMessage message;
-    for (const auto& [key, answer] : answers_) {
-      if (!answer.ended.empty()) continue;
+    for (const RequestKey& key : keys) {
       for (uint32_t choice = 0; choice < num_choices(key); ++choice) {
-        const auto known = answer.choices.find(choice);
+        const auto known = answers_[key].choices.find(choice);
         proto::Reattach::Position& position = *message.mutable_reattach()->add_positions();
         *position.mutable_key() = key.ToProto();
         position.set_choice(choice);
-        if (known != answer.choices.end()) {
+        if (known != answers_[key].choices.end()) {
           position.set_next_position(static_cast<uint32_t>(known->second.tokens.size()));
         }
       }
@@ -86,17 +90,29 @@ class EngineRig final : public Outbox {
     message.mutable_reattach()->set_is_last(true);
     engine_.RouterMessage(stream_id, message);
   }
+  // As the router does: positions of its requests that have not ended for it.
+  void AttachRouter(uint64_t stream_id, uint64_t incarnation = kRouter) {
+    OpenStream(stream_id, incarnation);
+    std::vector<RequestKey> living;
+    for (const auto& [key, answer] : answers_) {
+      if (key.router_incarnation == incarnation && answer.ended.empty()) living.push_back(key);
+    }
+    SayPositions(stream_id, living);
+  }
 
   // ---- Outbox ----
   void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override {
     for (const proto::SequenceTokens& tokens : message.tokens().sequences()) Take(tokens);
     if (message.has_ended()) answers_[RequestKey::From(message.ended().key())].ended.push_back(message.ended());
+    if (message.has_peer_status()) peer_statuses_.push_back(message.peer_status());
   }
-  void ToPeer(kvtransfer::SendMessage message) override { prefill_.Receive(kDecode, message.message); }
+  void ToPeer(kvtransfer::SendMessage message) override {
+    if (!is_link_cut_) prefill_.Receive(kDecode, message.message);
+  }
   void Fetch(kvtransfer::StartFetch fetch) override { fetches_.push_back(std::move(fetch)); }
   void Cancel(kvtransfer::CancelFetches cancel) override {}
   void Reset(kvtransfer::ResetPeer reset) override {}
-  void LinkWith(const std::vector<std::string>& addresses) override {}
+  void LinkWith(const std::vector<std::string>& addresses) override { linked_ = addresses; }
 
   // ---- The test's hand ----
 
@@ -114,6 +130,13 @@ class EngineRig final : public Outbox {
     request.head.mutable_sampling()->set_seed(id * 77);
     request.head.mutable_stopping()->set_max_new_tokens(max_new_tokens);
     request.head.mutable_stopping()->add_stop_token_ids(kStopToken);
+    return request;
+  }
+  // The same without a stop token, so that its length is known.
+  static GenerateRequest MakeEndless(uint64_t id, int num_prompt_tokens, uint32_t max_new_tokens,
+                                     uint32_t num_choices = 1) {
+    GenerateRequest request = MakeRequest(id, num_prompt_tokens, max_new_tokens, num_choices);
+    request.head.mutable_stopping()->clear_stop_token_ids();
     return request;
   }
   RequestKey Submit(GenerateRequest request) {
@@ -135,9 +158,23 @@ class EngineRig final : public Outbox {
     message.mutable_cancel()->set_choice(choice);
     engine_.RouterMessage(1, message);
   }
+  // So many tokens in all.
+  void Grant(const RequestKey& key, uint64_t num_tokens) {
+    proto::RouterMessage message;
+    *message.mutable_credit()->mutable_key() = key.ToProto();
+    message.mutable_credit()->set_granted_bytes(num_tokens * proto::kTokenCreditBytes);
+    engine_.RouterMessage(1, message);
+  }
+  // Both sides notice.
+  void CutLink(const absl::Status& cause) {
+    is_link_cut_ = true;
+    prefill_.LinkDown(kDecode);
+    engine_.PeerDown(kPeer, cause);
+  }
   bool DeliverOnce() {
     bool moved = false;
     for (kvtransfer::SendToTarget& message : prefill_.Run()) {
+      if (is_link_cut_) continue;
       engine_.PeerMessage(kPeer, message.message);
       moved = true;
     }
@@ -162,6 +199,10 @@ class EngineRig final : public Outbox {
     }
     FAIL() << "the engine never comes to rest";
   }
+  void Advance(absl::Duration by) {
+    clock_.Advance(by);
+    Settle();
+  }
   // Until the choice has so many tokens.
   void RunTo(const RequestKey& key, uint32_t choice, size_t num_tokens) {
     for (int i = 0; i < 100'000 && answers_[key].choices[choice].tokens.size() < num_tokens; ++i) {
@@ -179,7 +220,8 @@ class EngineRig final : public Outbox {
                           context_length_max_, choice);
   }
   uint32_t num_choices(const RequestKey& key) const {
-    return std::max<uint32_t>(1, requests_.at(key).head.num_choices());
+    const auto request = requests_.find(key);
+    return request == requests_.end() ? 1 : std::max<uint32_t>(1, request->second.head.num_choices());
   }
   void ExpectChoice(const RequestKey& key, uint32_t choice) {
     const ChoiceAnswer& answer = answers_[key].choices[choice];
@@ -234,6 +276,11 @@ class EngineRig final : public Outbox {
   sim::WholePromptPrefill& prefill() { return prefill_; }
   base::FakeClock& clock() { return clock_; }
   RigAnswer& answer(const RequestKey& key) { return answers_[key]; }
+  std::vector<uint32_t>& tokens(const RequestKey& key) {
+    return answers_[key].choices[0].tokens;
+  }  // of the first choice
+  const std::vector<proto::PeerStatus>& peer_statuses() const { return peer_statuses_; }
+  const std::vector<std::string>& linked() const { return linked_; }  // whom it wants a link with
 
  private:
   // As the router does: the next position is taken, an equal duplicate is dropped.
@@ -264,6 +311,9 @@ class EngineRig final : public Outbox {
   std::deque<kvtransfer::StartFetch> fetches_;
   std::map<RequestKey, GenerateRequest> requests_;
   std::map<RequestKey, RigAnswer> answers_;
+  std::vector<proto::PeerStatus> peer_statuses_;
+  std::vector<std::string> linked_;
+  bool is_link_cut_ = false;
 };
 
 }  // namespace tandem::decode

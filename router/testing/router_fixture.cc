@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "boost/json.hpp"
 
 namespace tandem::router {
 
@@ -88,6 +89,18 @@ std::vector<std::string> RouterTest::Events(const std::string& body) {
     if (absl::ConsumePrefix(&event, "data: ")) events.emplace_back(event);
   }
   return events;
+}
+
+std::string RouterTest::ContentOf(const std::vector<std::string>& events) {
+  std::string content;
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const boost::json::value chunk = boost::json::parse(event);
+    if (!chunk.as_object().contains("choices") || chunk.at("choices").as_array().empty()) continue;
+    const boost::json::value& delta = chunk.at("choices").at(0).at("delta");
+    if (delta.as_object().contains("content")) content += delta.at("content").as_string().c_str();
+  }
+  return content;
 }
 
 double RouterTest::AwaitMetric(const std::string& series, const std::function<bool(double)>& is_right) {

@@ -53,6 +53,8 @@ class RouterTest : public testing::Test {
   RawClient::Response AskCompletion(absl::string_view members);
   // The data of each event of a stream.
   static std::vector<std::string> Events(const std::string& body);
+  // The content of all its deltas, joined.
+  static std::string ContentOf(const std::vector<std::string>& events);
   // Reads /metrics until the series has the value, and returns it; else the last value, once patience is over.
   double AwaitMetric(const std::string& series, double value);
   // The same until it is above the value.

@@ -1,0 +1,181 @@
+// The whole router and workers that die, fall silent, come back, drain or refuse: who is tried again, where, and what
+// the client hears.
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "boost/json.hpp"
+#include "gtest/gtest.h"
+#include "router/testing/router_fixture.h"
+
+namespace tandem::router {
+namespace {
+
+namespace json = boost::json;
+using B = ByteTokenizer;
+
+using WorkerLossTest = RouterTest;
+
+TEST_F(WorkerLossTest, WorkerThatDiesInsideAStreamIsAnErrorInTheStream) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendTokens(request.key, 0, B::Bytes("ab"));
+  std::string body = client.ReadUntil("\"content\":\"ab\"");
+  decode_->Kill();
+  body += client.ReadUntil("[DONE]");
+  EXPECT_TRUE(absl::StrContains(body, "\"error\":{\"message\":\"decode worker ")) << body;
+  EXPECT_TRUE(absl::StrContains(body, "service_unavailable")) << body;
+  EXPECT_FALSE(absl::StrContains(body, "\"finish_reason\":\"")) << body;
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_total{role=\"router\",code=\"503\"}", 1), 1);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+}
+
+TEST_F(WorkerLossTest, WorkerThatDiesBeforeTheFirstTokenIs503) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  decode_->AwaitRequest();
+  decode_->Kill();
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_TRUE(absl::StrContains(response.head, "Retry-After"));
+  EXPECT_EQ(Ask().status, 503) << "and further requests are refused at once";
+}
+
+TEST_F(WorkerLossTest, RequestThatFoundNoWorkerIsTriedOnceMoreBeforeItsFirstToken) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request first = decode_->AwaitRequest();
+  decode_->SendEnded(first.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  const FakeWorker::Request second = decode_->AwaitRequest();
+  EXPECT_EQ(second.key.request_id(), first.key.request_id());
+  EXPECT_EQ(second.key.attempt(), 2u);
+  EXPECT_EQ(second.prompt, first.prompt);
+  EXPECT_LE(second.head.remaining_time_us(), first.head.remaining_time_us());
+  decode_->SendTokens(second.key, 0, {'x', B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(second.key);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+
+  client.Send(PostChat(ChatBody()));
+  for (int i = 0; i < 2; ++i) {
+    decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  }
+  EXPECT_EQ(client.ReadResponse().status, 503) << "the second failure is the answer";
+
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request begun = decode_->AwaitRequest();
+  decode_->SendTokens(begun.key, 0, {'x'});
+  decode_->SendEnded(begun.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  EXPECT_EQ(client.ReadResponse().status, 503) << "not with a token accepted";
+}
+
+TEST_F(WorkerLossTest, WorkerThatDiesBeforeTheFirstTokenIsReplacedByAnother) {
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  FakeWorker first(FakeWorker::Options{.role = WorkerRole::kDecode});
+  FakeWorker second(FakeWorker::Options{.role = WorkerRole::kDecode});
+  first.ReportUsable(kBootstrap);
+  second.ReportUsable(kBootstrap);
+  second.AnswerEverything({'x', B::kEos}, proto::FINISH_REASON_STOP);
+  options_.decode_workers = {first.address(), second.address()};
+  StartShard();
+  ASSERT_EQ(AwaitMetric("tandem_router_usable_pairs{role=\"router\"}", 2), 2);
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  EXPECT_EQ(first.AwaitRequest().key.attempt(), 1u) << "equal pairs are used in the order of the settings";
+  first.Kill();
+  EXPECT_EQ(second.AwaitRequest().key.attempt(), 2u);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
+TEST_F(WorkerLossTest, StreamsThatBreakAreGoneOnWithWhereTheyWereCut) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendTokens(request.key, 0, B::Bytes("ab"));
+  std::string body = client.ReadUntil("\"content\":\"ab\"");
+  decode_->CutStreams();
+  const proto::Reattach reattach = decode_->AwaitReattach();
+  ASSERT_EQ(reattach.positions_size(), 1);
+  EXPECT_EQ(reattach.positions(0).key().request_id(), request.key.request_id());
+  EXPECT_EQ(reattach.positions(0).next_position(), 2u);
+  decode_->SendTokens(request.key, 1, B::Bytes("bc"));  // the first of them once more: dropped
+  decode_->SendTokens(request.key, 3, {B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(request.key);
+  body += client.ReadUntil("[DONE]");
+  EXPECT_TRUE(absl::StrContains(body, "\"content\":\"c\"")) << body;
+  EXPECT_TRUE(absl::StrContains(body, "\"finish_reason\":\"stop\"")) << body;
+  EXPECT_FALSE(absl::StrContains(body, "error")) << body;
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+}
+
+TEST_F(WorkerLossTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  decode_->AwaitRequest();
+  decode_->SetSilent(true);
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_TRUE(absl::StrContains(response.body, "silent for")) << response.body;
+}
+
+TEST_F(WorkerLossTest, WorkerThatComesBackIsUsedAgain) {
+  StartPair();
+  const std::string port_of_old = absl::StrCat(decode_->port());
+  decode_->Kill();
+  ASSERT_TRUE(AwaitReady(503));
+  decode_.reset();
+  decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode, .port = port_of_old});
+  decode_->ReportUsable(kBootstrap);
+  decode_->AnswerEverything({'x', B::kEos}, proto::FINISH_REASON_STOP);
+  ASSERT_TRUE(AwaitReady());
+  EXPECT_EQ(Ask().status, 200);
+}
+
+TEST_F(WorkerLossTest, DrainingWorkerGetsNoNewRequests) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendDraining();
+  ASSERT_TRUE(AwaitReady(503));
+  EXPECT_EQ(Ask().status, 503);
+  decode_->SendTokens(request.key, 0, {B::kEos}, proto::FINISH_REASON_STOP);
+  decode_->SendEnded(request.key);
+  EXPECT_EQ(client.ReadResponse().status, 200) << "what it has, it finishes";
+}
+
+TEST_F(WorkerLossTest, WorkersErrorBecomesTheHttpStatusOfItsCode) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kDataLoss, "sums disagree after the refetch");
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "sums disagree after the refetch");
+}
+
+TEST_F(WorkerLossTest, PromptBeyondTheWorkersIsTheSameErrorAsOneBeyondTheContext) {
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode, .context_length_max = 16});
+  decode_->ReportUsable(kBootstrap);
+  StartShard();
+  ASSERT_TRUE(AwaitReady());
+  RawClient client(port());
+  client.Send(PostChat(ChatBody("", std::string(16, 'x'))));
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 400);
+  const json::value error = json::parse(response.body).at("error");
+  EXPECT_EQ(error.at("code"), "context_length_exceeded") << response.body;
+  EXPECT_EQ(error.at("param"), "messages") << response.body;
+}
+
+}  // namespace
+}  // namespace tandem::router
