@@ -32,6 +32,8 @@ struct FaultPlan {
   int router_crashes = 0;
   int pair_cuts = 0;         // control stream between decode and prefill
   int router_link_cuts = 0;  // between the router and a worker
+  // A decode worker is lost for good at the moment when it alone has epochs open and prefill has pinned pages for it.
+  bool loses_a_holder = false;
 
   // Chances.
   double cancel = 0;         // of a request, that its client leaves
@@ -46,13 +48,10 @@ struct FaultPlan {
   bool reads_dead_memory = false;  // the lane goes on reading a dead prefill's memory, as a mapping does
   absl::Duration faults_end;       // from then on nothing goes wrong any more
 
-  bool HasFaults() const {
-    return prefill_crashes + decode_crashes + router_crashes + pair_cuts + router_link_cuts > 0 ||
-           fetch_error + fetch_corrupt + fetch_stall > 0;
-  }
+  bool HasFaults() const { return HasFaultsBesideCutStreams() || router_link_cuts > 0; }
   // Of streams between router and workers alone: nothing is lost with them.
   bool HasFaultsBesideCutStreams() const {
-    return prefill_crashes + decode_crashes + router_crashes + pair_cuts > 0 ||
+    return prefill_crashes + decode_crashes + router_crashes + pair_cuts > 0 || loses_a_holder ||
            fetch_error + fetch_corrupt + fetch_stall > 0;
   }
   std::string ToString() const;

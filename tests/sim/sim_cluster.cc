@@ -22,11 +22,15 @@ std::string RunSummary::ToString() const {
                       " router_lost=", num_router_lost, " again=", num_again,
                       " of_several_choices=", num_of_several_choices, " retractions=", retractions,
                       " credit_retractions=", credit_retractions, " said_again=", said_again,
-                      " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " events=", num_events,
-                      " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
+                      " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " leases_lapsed=", leases_lapsed,
+                      " events=", num_events, " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
 
-SimCluster::SimCluster(uint64_t seed) : events_(seed), option_draws_(seed), plan_(DrawFaultPlan(events_)) {
+SimCluster::SimCluster(uint64_t seed) : SimCluster(seed, nullptr) {}
+SimCluster::SimCluster(uint64_t seed, const FaultPlan& plan) : SimCluster(seed, &plan) {}
+
+SimCluster::SimCluster(uint64_t seed, const FaultPlan* plan)
+    : events_(seed), option_draws_(seed), plan_(plan == nullptr ? DrawFaultPlan(events_) : *plan) {
   for (int i = 0; i < plan_.num_prefills; ++i) {
     prefill_names_.push_back(
         {.rpc_address = absl::StrCat("prefill-", i, ":1"), .bootstrap_address = absl::StrCat("prefill-", i, ":8998")});
@@ -222,6 +226,27 @@ void SimCluster::PlanFaults() {
   strike(plan_.router_link_cuts, [this] {
     if (router_ != nullptr) router_->CutOneLink();
   });
+  if (plan_.loses_a_holder) LoseAHolder();
+}
+
+// Looks for its moment again and again. Requests that find none leave a plan that does not do what it says: a
+// violation.
+void SimCluster::LoseAHolder() {
+  if (events_.now() >= plan_.faults_end) {
+    violations_.Add("prefill has never pinned pages for one decode worker alone");
+    return;
+  }
+  const auto is_open = [](const auto& decode) {
+    return decode != nullptr && decode->engine().transfer().ledger().open_epochs > 0;
+  };
+  const bool has_pins = std::any_of(prefills_.begin(), prefills_.end(), [](const auto& prefill) {
+    return prefill != nullptr && prefill->engine().transfer().ledger().pinned_pages > 0;
+  });
+  if (has_pins && std::count_if(decodes_.begin(), decodes_.end(), is_open) == 1) {
+    std::find_if(decodes_.begin(), decodes_.end(), is_open)->reset();
+    return;
+  }
+  events_.After(absl::Microseconds(100), [this] { LoseAHolder(); });
 }
 
 // Some crashed workers never come back, so that what others keep for them must lapse; one of each kind always does.
@@ -306,6 +331,9 @@ RunSummary SimCluster::Summarise() const {
     summary.said_again += decode->engine().counters().tokens_said_again;
     summary.tokens_replayed += decode->engine().counters().tokens_replayed;
     summary.wrong_sums += decode->engine().transfer().counters().wrong_sums;
+  }
+  for (const auto& prefill : prefills_) {
+    if (prefill != nullptr) summary.leases_lapsed += prefill->engine().transfer().counters().leases_lapsed;
   }
   summary.num_events = events_.num_run();
   summary.simulated_time = events_.now();

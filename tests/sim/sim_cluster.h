@@ -37,6 +37,7 @@ struct RunSummary {
   int64_t said_again = 0;  // tokens, to routers that came back
   int64_t tokens_replayed = 0;
   int64_t wrong_sums = 0;
+  int64_t leases_lapsed = 0;  // at prefill processes that lived to the end
   int64_t num_events = 0;
   absl::Duration simulated_time = absl::ZeroDuration();
 
@@ -46,12 +47,17 @@ struct RunSummary {
 class SimCluster final {
  public:
   explicit SimCluster(uint64_t seed);
+  // As planned; the seed draws load and times alone.
+  SimCluster(uint64_t seed, const FaultPlan& plan);
   ~SimCluster();
   RunSummary Run();
 
  private:
+  SimCluster(uint64_t seed, const FaultPlan* plan);  // drawn from the seed where it is null
+
   void PlanLoad();
   void PlanFaults();
+  void LoseAHolder();
   void StartRouter();
   void StartPrefill(size_t index);
   void StartDecode(size_t index);

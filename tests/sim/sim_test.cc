@@ -23,11 +23,34 @@ TEST_P(SimTest, EveryAnswerIsTheOraclesAndEverythingIsGivenBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, SimTest, ::testing::Range<uint64_t>(1, 21));
-// A decode worker that never comes back while prefill keeps pages for it: this notices a lease that does not lapse.
+// A decode worker that never comes back while prefill keeps pages for it.
 INSTANTIATE_TEST_SUITE_P(LeasesThatLapse, SimTest, ::testing::Values(58));
 // A Generate that overtakes the router's positions on a new stream: it once never ended. And an engine that does not
 // know yet of a router's new stream: what it said was once heard there, without what the old stream had lost.
 INSTANTIATE_TEST_SUITE_P(PositionsThatComeLate, SimTest, ::testing::Values(324, 498));
+
+// The same whatever the seed: the moment is looked for. Pages that prefill keeps for a decode worker that is lost for
+// good come back when its lease has lapsed, and everybody else is served.
+TEST(SimDirectedTest, PagesKeptForADecodeWorkerThatIsLostForGoodComeBackWithItsLease) {
+  FaultPlan plan;
+  plan.num_decodes = 2;
+  plan.num_requests = 40;
+  plan.num_bursts = 4;
+  plan.max_new_tokens = 40;
+  plan.prefill_pages = 24;
+  plan.decode_pages = 24;
+  plan.chunked_prefill_size = 64;
+  plan.max_running_requests = 8;
+  plan.credit_bytes = 16 * 1024;
+  plan.loses_a_holder = true;
+  plan.faults_end = absl::Seconds(12);
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const RunSummary summary = SimCluster(seed, plan).Run();
+    EXPECT_EQ(summary.leases_lapsed, 1) << "seed " << seed;
+    EXPECT_GT(summary.num_complete, 30) << "seed " << seed;
+    for (const std::string& violation : summary.violations) ADD_FAILURE() << "seed " << seed << ": " << violation;
+  }
+}
 
 // Without this a seed would repeat nothing.
 TEST(SimDeterminismTest, ASeedRepeatsItsRunToTheEvent) {
