@@ -1,0 +1,106 @@
+// For tests: both workers in this process, as processes are: real gRPC, real UCX, real threads, a real checkpoint
+// (v32-micro), and the test in the router's place.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "decode_worker/config.h"
+#include "decode_worker/worker.h"
+#include "gtest/gtest.h"
+#include "model/testing/micro_model.h"
+#include "prefill_worker/config.h"
+#include "prefill_worker/worker.h"
+#include "tests/workers/http_get.h"
+#include "tests/workers/router_end.h"
+#include "tools/make_checkpoint/checkpoint_writer.h"
+
+namespace tandem {
+
+inline constexpr int kVocabSize = 1024;
+inline constexpr int kNumLayers = 2;  // of v32-micro, as its config.json says
+
+// v32-micro of that seed, written once for this process.
+inline std::string CheckpointFolder(uint64_t seed = 1) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/two_workers-", getpid(), "-", seed);
+  static std::set<std::string> written;
+  if (written.insert(folder).second) {
+    const absl::Status status = make_checkpoint::WriteCheckpoint("v32-micro", seed, folder);
+    TANDEM_CHECK(status.ok(), "the test cannot write its checkpoint");
+  }
+  return folder;
+}
+
+inline std::vector<uint32_t> Prompt(int num_tokens) {
+  const std::vector<int32_t> tokens = model::GoldenTokens(num_tokens, kVocabSize);
+  return {tokens.begin(), tokens.end()};
+}
+
+class TwoWorkersFixture : public ::testing::Test {
+ protected:
+  void StartPrefill(const std::vector<std::string>& lanes, int chunked_prefill_size = 512, int bootstrap_port = 0) {
+    prefill::PrefillConfig config;
+    config.cluster.model_path = CheckpointFolder();
+    config.instance = "prefill-0";
+    config.listen_host = config.admin_host = "127.0.0.1";
+    config.rpc_port = config.admin_port = 0;
+    config.bootstrap_port = bootstrap_port;
+    config.kv_cache_tokens = kv_tokens_;
+    config.chunked_prefill_size = chunked_prefill_size;
+    config.lanes = lanes;
+    config.net_devices = "lo";
+    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
+    auto worker = prefill::Worker::Start(config, base::RealClock());
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    prefill_ = *std::move(worker);
+  }
+  void StartDecode(const std::vector<std::string>& lanes, const std::string& model_path = CheckpointFolder(),
+                   const std::string& instance = "decode-0") {
+    decode::DecodeConfig config;
+    config.cluster.model_path = model_path;
+    config.instance = instance;
+    config.listen_host = config.admin_host = "127.0.0.1";
+    config.rpc_port = config.admin_port = 0;
+    config.kv_cache_tokens = kv_tokens_;
+    config.lanes = lanes;
+    config.net_devices = "lo";
+    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
+    auto worker = decode::Worker::Start(config, base::RealClock());
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    decode_ = *std::move(worker);
+    router_ = std::make_unique<tests::RouterEnd>(decode_->rpc_port());
+    router_->NamePrefill(prefill_->bootstrap_port());
+  }
+  void TearDown() override {
+    router_.reset();
+    decode_.reset();
+    prefill_.reset();
+  }
+
+  // Value of a gauge or counter that has no label but its role.
+  static double Metric(int admin_port, const std::string& name) {
+    const std::string text = tests::HttpGet(admin_port, "/metrics");
+    const size_t at = text.find(absl::StrCat("\n", name, "{"));
+    if (at == std::string::npos) {
+      ADD_FAILURE() << "no metric " << name;
+      return -1;
+    }
+    return std::stod(text.substr(text.find("} ", at) + 2));
+  }
+
+  int64_t kv_tokens_ = 2048;  // of each worker
+  std::unique_ptr<prefill::Worker> prefill_;
+  std::unique_ptr<decode::Worker> decode_;
+  std::unique_ptr<tests::RouterEnd> router_;
+};
+
+}  // namespace tandem
