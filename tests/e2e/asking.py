@@ -26,6 +26,12 @@ def request(messages=QUESTION, max_tokens=24, thinking=False, extra=None, **fiel
     return {"model": MODEL, "messages": messages, "max_tokens": max_tokens, "temperature": 0, "extra_body": body} | fields
 
 
+def chat(**fields):
+    """The JSON object that the client would send."""
+    body = request(**fields)
+    return body | body.pop("extra_body")
+
+
 def plain(client, **fields):
     completion = client.chat.completions.create(**request(**fields))
     (choice,) = completion.choices

@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from tests.e2e.cluster import HOST, binary, free_ports, make_checkpoint
+from tests.e2e.cluster import HOST, START_SECONDS, binary, make_checkpoint
 
 INDEX = "model.safetensors.index.json"
 SHARD_1, SHARD_2 = "model-00001-of-000002.safetensors", "model-00002-of-000002.safetensors"
@@ -30,13 +30,12 @@ def folder(good, tmp_path):
 
 def start(folder, role="decode_worker"):
     """(exit code, last line of stderr) of a worker that is to serve that folder and must not get to it."""
-    ports = free_ports(3)
     command = [binary(f"{role}/{role}"), f"--set=cluster.model_path={folder}", "--set=process.kv_cache_tokens=1024"]
     command += [f"--set=process.listen_host={HOST}", f"--set=process.admin_host={HOST}"]
-    command += [f"--set=process.rpc_port={ports[0]}", f"--set=process.admin_port={ports[1]}"]
+    command += ["--set=process.rpc_port=0", "--set=process.admin_port=0"]
     if role == "prefill_worker":
-        command.append(f"--set=process.bootstrap_port={ports[2]}")
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        command.append("--set=process.bootstrap_port=0")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
     lines = [line for line in result.stderr.splitlines() if " WARNING " not in line]
     assert len(lines) == 1, f"one line, not {result.stderr}"
     return result.returncode, lines[0]
@@ -286,6 +285,6 @@ def test_opening_maps_the_weights_instead_of_reading_them(folder):
     def limited():
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # private writable memory; mappings do not count
 
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limited)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, preexec_fn=limited)
     assert result.returncode == 0, result.stderr
     assert len(result.stdout.split(",")) == 2

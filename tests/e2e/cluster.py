@@ -8,13 +8,17 @@ SIGTERM and fails where one does not exit with 0 in time or has logged an error.
 that the kernel hands out to outgoing connections.
 """
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -28,9 +32,29 @@ from tests.e2e.proxy import Proxy
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 MODEL = "deepseek-v3.2"
-START_SECONDS = 30
-STOP_SECONDS = 15
+# Bounds of what is waited for: only a failure takes so long, on the slowest machine too.
+START_SECONDS = 120
+STOP_SECONDS = 60
+REST_SECONDS = 60
+ANSWER_SECONDS = 300
 PORTS = range(20000, 32000)
+# A process may get no processor for seconds, and that is nobody's fault: only the limits that a test sets run out.
+PATIENT_ROUTER = {
+    "peer_silence_max": "1m",
+    "queue_timeout": "10m",
+    "drain_grace": "10m",
+    "http": {
+        "idle_timeout": "10m",
+        "header_timeout": "10m",
+        "body_stall_timeout": "10m",
+        "write_stall_timeout": "10m",
+    },
+}
+PATIENT_WORKER = {"peer_silence_max": "1m", "router_silence_max": "2m", "drain_timeout": "10m"}
+PATIENT_DECODE = PATIENT_WORKER | {"router_grace": "2m"}
+# What a crash or a stop shall be noticed by: the peers' silence of a few seconds.
+WATCHFUL_ROUTER = {"peer_silence_max": "3s"}
+WATCHFUL_WORKER = {"peer_silence_max": "3s"}
 # Gauges that are zero at rest: docs/flow_control.md's ledger, as /metrics shows it.
 HELD = {
     "tandem_router_requests_in_flight",
@@ -79,8 +103,30 @@ def make_checkpoint(folder, config, seed=1):
     return folder
 
 
+_given_ports = set()
+
+
+@functools.cache
+def _port_locks():
+    """A file whose bytes are ports: the process that has locked one may listen there, as long as it lives."""
+    return open(Path(tempfile.gettempdir()) / f"tandem-test-ports-{os.getuid()}", "ab")
+
+
+def _is_mine(port):
+    """Takes the port for good: another test process may start between a probe and the listener it is for."""
+    if port in _given_ports:
+        return False
+    locks = _port_locks()
+    try:
+        fcntl.lockf(locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    _given_ports.add(port)
+    return True
+
+
 def free_ports(count):
-    """Ports that nobody listens on, all different."""
+    """Ports that nobody listens on, all different, given to nobody else as long as this process lives."""
     ports, start = [], random.randrange(len(PORTS))
     for offset in range(len(PORTS)):
         port = PORTS[(start + offset) % len(PORTS)]
@@ -89,6 +135,8 @@ def free_ports(count):
                 probe.bind((HOST, port))
             except OSError:
                 continue
+        if not _is_mine(port):
+            continue
         ports.append(port)
         if len(ports) == count:
             return ports
@@ -107,7 +155,7 @@ def wait_until(condition, what, seconds=START_SECONDS):
         time.sleep(0.01)
 
 
-def get(url, timeout=5):
+def get(url, timeout=START_SECONDS):
     """(status, body) of an HTTP GET; (0, reason) where nobody answers."""
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:
@@ -181,6 +229,15 @@ class Process:
     def signal(self, number):
         self._child.send_signal(number)
 
+    @contextlib.contextmanager
+    def paused(self):
+        """Within the block the process does not run: its connections stay, nobody answers."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
     def kill(self):
         """As a crash: no clean exit is expected of it."""
         self.was_killed = True
@@ -228,7 +285,7 @@ class Options:
     num_decode: int = 1
     further_prefill: tuple = ()  # addresses that the router is given beside the workers'
     further_decode: tuple = ()
-    # Further settings of process: of every worker of the role.
+    # Further settings of process: of every worker of the role. They replace the patient ones.
     router: dict = dataclasses.field(default_factory=dict)
     prefill: dict = dataclasses.field(default_factory=dict)
     decode: dict = dataclasses.field(default_factory=dict)
@@ -349,7 +406,7 @@ class Cluster:
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "chunked_prefill_size": self.options.chunked_prefill_size,
             "lanes": list(self.options.lanes),
-        } | self.options.prefill
+        } | PATIENT_WORKER | self.options.prefill
         shared = self._shared_by_workers()
         if self.options.prefill_checkpoint is not None:
             shared["model_path"] = str(self.options.prefill_checkpoint)
@@ -384,7 +441,7 @@ class Cluster:
             "admin_port": ports[f"decode_admin{number}"],
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
-        } | self.options.decode
+        } | PATIENT_DECODE | self.options.decode
         config = {"cluster": self._shared_by_workers(), "process": process}
         self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
 
@@ -401,7 +458,8 @@ class Cluster:
             + list(self.options.further_prefill),
             "decode_workers": [self._decode_address(number) for number in range(self.options.num_decode)]
             + list(self.options.further_decode),
-        } | self.options.router
+        } | PATIENT_ROUTER | self.options.router
+        process["http"] = PATIENT_ROUTER["http"] | self.options.router.get("http", {})
         self.router = self._start("router", 0, {"cluster": self._shared, "process": process}, ports["router"])
 
     def _decode_address(self, number):
@@ -411,10 +469,10 @@ class Cluster:
 
     def openai(self, **overrides):
         """The official client, without retries of its own: a test wants to see the first answer."""
-        arguments = {"base_url": self.url + "/v1", "api_key": "none", "max_retries": 0, "timeout": 60} | overrides
+        arguments = {"base_url": self.url + "/v1", "api_key": "none", "max_retries": 0, "timeout": ANSWER_SECONDS} | overrides
         return openai.OpenAI(**arguments)
 
-    def post(self, body, path="/v1/chat/completions", timeout=60):
+    def post(self, body, path="/v1/chat/completions", timeout=ANSWER_SECONDS):
         """(status, headers, body text) of a raw POST; body is bytes or a JSON value."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
@@ -424,7 +482,7 @@ class Cluster:
         except urllib.error.HTTPError as error:
             return error.code, error.headers, error.read().decode()
 
-    def wait_at_rest(self, seconds=5):
+    def wait_at_rest(self, seconds=REST_SECONDS):
         """Until nothing of any request is left: pages, queue places, transfers."""
         for process in self.processes:
             if process.is_running():

@@ -8,38 +8,25 @@ import time
 
 import pytest
 
-from tests.e2e.asking import LONG_QUESTION, QUESTION, plain, request
-from tests.e2e.cluster import wait_until
+from tests.e2e.asking import QUESTION, chat, plain
+from tests.e2e.cluster import Cluster, Options, wait_until
+from tests.e2e.held_stream import LONG, HeldStream, finish_reason
 from tests.e2e.raw_http import RawHttp, events
 
-LONG = 6000  # tokens: many seconds
-# About 5,000 tokens, in steps of 16: many seconds of prefill.
-LONG_PROMPT = [{"role": "user", "content": "How many days are there in a week? There are seven days. " * 300}]
-
-
-def chat(**fields):
-    body = request(**fields)
-    return body | body.pop("extra_body")
-
-
-def fin(connection):
-    connection.close()
-
-
-def reset(connection):
-    connection.reset()
+SENTENCE = "How many days are there in a week? There are seven days. "
+# More than 40,000 tokens, in steps of 16: a minute of prefill, seconds on the fastest machine.
+LONG_PROMPT = [{"role": "user", "content": SENTENCE * 2800}]
+LONG_PROMPT_TOKENS_MIN = 40000
 
 
 @pytest.fixture(scope="module")
 def slow_prefill(micro, tmp_path_factory):
-    from tests.e2e.cluster import Cluster, Options
-
-    options = Options(chunked_prefill_size=16)
+    options = Options(chunked_prefill_size=16, context_length=65536, kv_cache_tokens=65536)
     with Cluster(tmp_path_factory.mktemp("disconnect") / "cluster", micro, options) as cluster:
         yield cluster
 
 
-@pytest.mark.parametrize("leave", [fin, reset])
+@pytest.mark.parametrize("leave", [RawHttp.close, RawHttp.reset], ids=["fin", "reset"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_leaving_during_a_long_prefill_ends_it(slow_prefill, leave, stream):
     cluster = slow_prefill
@@ -52,22 +39,23 @@ def test_leaving_during_a_long_prefill_ends_it(slow_prefill, leave, stream):
     )
     left = time.monotonic()
     leave(connection)
-    wait_until(lambda: not cluster.prefill.held(), lambda: f"prefill holds {cluster.prefill.held()}", 5)
+    wait_until(lambda: not cluster.prefill.held(), lambda: f"prefill holds {cluster.prefill.held()}")
     freed = time.monotonic() - left
-    cluster.wait_at_rest(seconds=2)
+    cluster.wait_at_rest()
     print(f"prefill's pages were free {1000 * freed:.0f} ms after the client left")
-    assert cluster.prefill.metric("tandem_prompt_tokens_total") - computed < 4000, "most of it was never computed"
+    assert cluster.prefill.metric("tandem_prompt_tokens_total") - computed < LONG_PROMPT_TOKENS_MIN / 2, "most of it was never computed"
     assert plain(cluster.openai(), max_tokens=2).finish_reason == "length"
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_client_that_shuts_its_sending_side_during_the_prefill_is_served(slow_prefill, stream):
-    messages = [{"role": "user", "content": LONG_PROMPT[0]["content"][:6000]}]
+    messages = [{"role": "user", "content": SENTENCE * 100}]
     expected = plain(slow_prefill.openai(), messages=messages, max_tokens=4)
     with RawHttp(slow_prefill.url) as connection:
-        connection.post(chat(messages=messages, max_tokens=4, stream=stream))
-        wait_until(slow_prefill.prefill.held, lambda: "a prompt at prefill")
-        connection.half_close()
+        with slow_prefill.prefill.paused():
+            connection.post(chat(messages=messages, max_tokens=4, stream=stream))
+            wait_until(slow_prefill.decode.held, lambda: "a request whose prompt is not done")
+            connection.half_close()
         response = connection.response()
     assert response.status == 200
     if not stream:
@@ -80,29 +68,20 @@ def test_a_client_that_shuts_its_sending_side_during_the_prefill_is_served(slow_
 
 
 def test_a_client_that_shuts_its_sending_side_inside_a_stream_is_served(cluster):
-    with RawHttp(cluster.url) as connection:
-        connection.post(chat(messages=LONG_QUESTION, max_tokens=200, stream=True))
-        stream = connection.stream()
-        begun = b"".join(stream.readline() for _ in range(6))
-        connection.half_close()
-        told = list(events(begun + stream.read()))
-    reasons = [choice["finish_reason"] for e in told[:-1] for choice in json.loads(e)["choices"]]
-    assert told[-1] == "[DONE]" and reasons[-1] == "length"
+    stream = HeldStream(cluster, max_tokens=1200).begin()
+    stream.connection.half_close()
+    assert finish_reason(stream.rest()) == "length"
 
 
-@pytest.mark.parametrize("leave", [fin, reset])
+@pytest.mark.parametrize("leave", [HeldStream.close, HeldStream.reset], ids=["close", "reset"])
 def test_leaving_inside_a_stream_frees_every_page(cluster, leave):
-    connection = RawHttp(cluster.url)
-    connection.post(chat(messages=LONG_QUESTION, max_tokens=LONG, stream=True))
-    stream = connection.stream()
-    for _ in range(6):
-        stream.readline()
     generated = cluster.decode.metric("tandem_generation_tokens_total")
+    stream = HeldStream(cluster).begin()
     left = time.monotonic()
-    leave(connection)
-    wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}", 2)
+    leave(stream)
+    wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}")
     print(f"decode's pages were free {1000 * (time.monotonic() - left):.0f} ms after the client left")
-    cluster.wait_at_rest(seconds=2)
+    cluster.wait_at_rest()
     assert cluster.decode.metric("tandem_generation_tokens_total") - generated < LONG / 2
 
 
@@ -110,10 +89,6 @@ def test_the_next_turn_of_a_client_that_left_is_not_held_up_by_the_last(cluster)
     """The old turn's steps stop, the new one gets the tokens that it gets alone."""
     turn = QUESTION + [{"role": "assistant", "content": "Rome."}, {"role": "user", "content": "And of France?"}]
     expected = plain(cluster.openai(), messages=turn, max_tokens=24).content
-    with RawHttp(cluster.url) as connection:
-        connection.post(chat(messages=QUESTION, max_tokens=LONG, stream=True))
-        stream = connection.stream()
-        while b'"content"' not in stream.readline():
-            pass
+    HeldStream(cluster, messages=QUESTION).begin().close()
     assert plain(cluster.openai(), messages=turn, max_tokens=24).content == expected
-    wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}", 2)
+    wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}")

@@ -5,16 +5,12 @@ import json
 import pytest
 import yaml
 
-from tests.e2e.asking import LONG_QUESTION, plain, request
+from tests.e2e.asking import chat, plain
 from tests.e2e.cluster import Process, free_ports, get, wait_until
+from tests.e2e.held_stream import SMALL_BUFFERS, HeldStream
 from tests.e2e.raw_http import RawHttp, events
 
 DEAD_PREFILL, DEAD_DECODE = "127.0.0.1:1", "127.0.0.1:2"  # nobody listens there
-
-
-def chat(**fields):
-    body = request(**fields)
-    return body | body.pop("extra_body")
 
 
 def test_a_router_starts_with_dead_workers_in_its_lists_and_serves_by_the_live_ones(fresh_cluster):
@@ -25,9 +21,14 @@ def test_a_router_starts_with_dead_workers_in_its_lists_and_serves_by_the_live_o
             assert plain(cluster.openai(), max_tokens=2).finish_reason == "length"
         statusz = get(cluster.url + "/statusz")[1]
         assert DEAD_PREFILL in statusz and DEAD_DECODE in statusz
-        # One line for each dead worker, however often it is tried.
-        told = [line for line in cluster.router.log.read_text().splitlines() if "worker cannot be used" in line]
-        assert len(told) == 2, told
+
+        def told(address):
+            lines = cluster.router.log.read_text().splitlines()
+            return [line for line in lines if "worker cannot be used" in line and f"address={address} " in line]
+
+        for address in (DEAD_PREFILL, DEAD_DECODE):
+            wait_until(lambda: told(address), lambda: f"a line on {address}")
+            assert len(told(address)) == 1, "one line, however often it is tried"
 
 
 def test_models_are_listed_from_the_routers_own_knowledge(fresh_cluster):
@@ -56,8 +57,12 @@ def test_two_routers_of_one_name_are_told_apart_and_the_refused_one_floods_no_lo
         finally:
             assert second.stop() == 0
         for worker in (cluster.prefill, cluster.decode):
-            told = [line for line in worker.log.read_text().splitlines() if "router refused" in line]
-            assert len(told) == 1, told
+
+            def told():
+                return [line for line in worker.log.read_text().splitlines() if "router refused" in line]
+
+            wait_until(told, lambda: f"a line of {worker.name}")
+            assert len(told()) == 1, told()
 
 
 def resident_bytes(process):
@@ -67,34 +72,27 @@ def resident_bytes(process):
 
 def test_requests_that_are_cut_lost_or_good_leave_nothing_behind(fresh_cluster):
     """A third is cut by the client, a third's decode worker is killed, a third ends well; several times over."""
-    with fresh_cluster(num_decode=2) as cluster:
+    with fresh_cluster(num_decode=2, router=SMALL_BUFFERS) as cluster:
         cluster.is_expected_to_log_errors = True
 
         def round_of(count):
-            streams = []
-            for _ in range(count):
-                connection = RawHttp(cluster.url)
-                connection.post(chat(messages=LONG_QUESTION, max_tokens=400, stream=True))
-                streams.append(connection)
-            answers = [(connection, connection.stream()) for connection in streams]
-            for connection, response in answers:
-                while b'"content"' not in (line := response.readline()):
-                    assert line, "the stream ended before its first token"
-            for connection, _ in answers[::3]:
-                connection.reset()
+            streams = [HeldStream(cluster, max_tokens=400) for _ in range(count)]
+            for stream in streams:
+                stream.begin()
+            for stream in streams[::3]:
+                stream.reset()
             cluster.decodes[1].kill()
             ends = {"good": 0, "lost": 0}
-            for index, (connection, response) in enumerate(answers):
+            for index, stream in enumerate(streams):
                 if index % 3 == 0:
                     continue
-                told = list(events(response.read()))
+                told = stream.rest()
                 assert told[-1] == "[DONE]"
                 last = json.loads(told[-2])
                 assert "error" in last or last["choices"][0]["finish_reason"] == "length", last
                 ends["lost" if "error" in last else "good"] += 1
-                connection.close()
             cluster.restart_decode(1)
-            cluster.wait_at_rest(seconds=10)
+            cluster.wait_at_rest()
             return ends
 
         total = {"good": 0, "lost": 0}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.asking import LONG_QUESTION, QUESTION, plain, request
 from tests.e2e.cluster import MODEL
+from tests.e2e.held_stream import HeldStream
 
 HOT = {"temperature": 1.0, "seed": 7}
 EOS = 1
@@ -319,8 +320,7 @@ def test_an_unknown_model_is_not_found(client):
 def test_too_many_requests_are_a_rate_limit_error(fresh_cluster):
     limits = {"max_inflight_requests": 1, "max_queued_requests": 0}
     with fresh_cluster(router=limits) as cluster, cluster.openai() as client:
-        stream = client.chat.completions.create(**request(max_tokens=6000), stream=True)
-        next(iter(stream))
+        stream = HeldStream(cluster).begin()
         with pytest.raises(openai.RateLimitError) as caught:
             client.completions.create(**completion("x"))
         assert int(caught.value.response.headers["retry-after"]) >= 1

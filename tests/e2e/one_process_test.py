@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 from tests.e2e.asking import LONG_QUESTION, QUESTION, plain
-from tests.e2e.cluster import binary
+from tests.e2e.cluster import ANSWER_SECONDS, binary
 from tools.reference import checkpoint, model
 
 MAX_TOKENS = 60
@@ -31,7 +31,7 @@ def prompt_ids(tokenizer, messages, thinking):
 def generate(folder, prompt, **flags):
     command = [binary("tools/generate/generate"), f"--model_path={folder}", f"--max_new_tokens={MAX_TOKENS}"]
     command += [f"--prompt_ids={','.join(map(str, prompt))}"] + [f"--{name}={value}" for name, value in flags.items()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS)
     assert result.returncode == 0, result.stderr
     return [int(token) for token in result.stdout.split(",")]
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.e2e.asking import plain
-from tests.e2e.cluster import ROOT, binary, get
+from tests.e2e.cluster import ROOT, START_SECONDS, binary, get, wait_until
 
 ROLES = ["router", "prefill_worker", "decode_worker"]
 
@@ -39,16 +39,20 @@ def test_metrics_pass_promtools_check(cluster, role):
 @pytest.mark.parametrize("role", ROLES)
 def test_the_operations_page_lists_exactly_the_metrics_that_are_exposed(cluster, role):
     plain(cluster.openai())  # metrics with labels appear with their first event
-    _, text = get(process(cluster, role).admin + "/metrics")
-    exposed = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+
+    def exposed():
+        _, text = get(process(cluster, role).admin + "/metrics")
+        return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page.split("### " + role.replace("_", " ").capitalize())[1].split("###")[0]
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == exposed
+    listed = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    wait_until(lambda: exposed() == listed, lambda: f"{exposed() ^ listed} on one side alone")
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_public_port_of_the_router_and_every_binary_explain_their_configuration(role):
-    result = subprocess.run([binary(f"{role}/{role}"), "--help"], capture_output=True, text=True, timeout=20)
+    result = subprocess.run([binary(f"{role}/{role}"), "--help"], capture_output=True, text=True, timeout=START_SECONDS)
     assert result.returncode == 0
     assert "--config" in result.stdout + result.stderr
 
@@ -58,7 +62,7 @@ def test_a_name_to_advertise_that_leads_nowhere_stops_the_start(micro, tmp_path)
     process = "process:\n  rpc_port: 0\n  bootstrap_port: 0\n  admin_port: 0\n  advertise_host: no-such-host.invalid\n"
     path.write_text(f"cluster:\n  model_path: {micro}\n" + process)
     result = subprocess.run(
-        [binary("prefill_worker/prefill_worker"), f"--config={path}"], capture_output=True, text=True, timeout=60
+        [binary("prefill_worker/prefill_worker"), f"--config={path}"], capture_output=True, text=True, timeout=START_SECONDS
     )
     assert result.returncode == 1
     assert 'process.advertise_host "no-such-host.invalid" cannot be resolved' in result.stderr
@@ -68,6 +72,7 @@ def test_a_name_to_advertise_that_leads_nowhere_stops_the_start(micro, tmp_path)
 def test_an_unknown_key_stops_the_start_with_file_and_line(tmp_path, role):
     path = tmp_path / "bad.yaml"
     path.write_text("process:\n  no_such_key: 1\n")
-    result = subprocess.run([binary(f"{role}/{role}"), f"--config={path}"], capture_output=True, text=True, timeout=20)
+    command = [binary(f"{role}/{role}"), f"--config={path}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
     assert result.returncode not in (0, -6, -11)
     assert f"{path}:2" in result.stderr and "no_such_key" in result.stderr

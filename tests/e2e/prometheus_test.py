@@ -20,7 +20,7 @@ def prometheus(cluster, tmp_path):
         pytest.skip("prometheus is not installed: apt-get install prometheus")
     page = (ROOT / "docs" / "operations.md").read_text()
     config = re.search(r"```yaml\n(# prometheus\.yml\n.*?)```", page, re.DOTALL).group(1)
-    config = config.replace("scrape_interval: 15s", "scrape_interval: 250ms\n  scrape_timeout: 250ms")
+    config = config.replace("scrape_interval: 15s", "scrape_interval: 1s\n  scrape_timeout: 1s")
     for process in cluster.processes:
         job = process.role.replace("_", "-")
         config, count = re.subn(

@@ -25,7 +25,7 @@ class Proxy:
             except OSError:
                 return  # closed
             try:
-                far = socket.create_connection(self._target, timeout=5)
+                far = socket.create_connection(self._target, timeout=60)
             except OSError:
                 near.close()
                 continue

@@ -3,6 +3,7 @@
 import dataclasses
 import http.client
 import json
+import select
 import socket
 import struct
 import urllib.parse
@@ -42,7 +43,7 @@ class _Reader:
 class RawHttp:
     """One connection to the router (or any http://host:port)."""
 
-    def __init__(self, url, timeout=30, receive_buffer_bytes=0):
+    def __init__(self, url, timeout=300, receive_buffer_bytes=0):
         parts = urllib.parse.urlsplit(url)
         self.sock = socket.socket()
         if receive_buffer_bytes:
@@ -83,6 +84,12 @@ class RawHttp:
     def line(self):
         """The next line, as it comes."""
         return self._file.readline()
+
+    def has_news(self):
+        """Whether bytes have come that are not read yet, or the server's end of the connection. Waits for none."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def is_closed_by_server(self):
         """Waits for the server's FIN; ConnectionResetError where it says RST instead."""

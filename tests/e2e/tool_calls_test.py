@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from tests.e2e import cluster as clusters
+from tests.e2e.held_stream import WIDE
 
 CHECKPOINT = clusters.ROOT / "checkpoints" / "tandem-tiny"
 
@@ -38,12 +39,15 @@ TIMER = {
     },
 }
 QUESTION = {"role": "user", "content": "What's the weather in Beijing?"}
+# Credit of four tokens of a WIDE stream: so many can be ready together and leave in one piece.
+FOUR_TOKENS = {"stream_credit_bytes": 64}
 SENTENCE = "The weather in Beijing is 22°C and sunny."
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    with clusters.Cluster(tmp_path_factory.mktemp("tools") / "cluster", CHECKPOINT) as cluster:
+    options = clusters.Options(router=FOUR_TOKENS)
+    with clusters.Cluster(tmp_path_factory.mktemp("tools") / "cluster", CHECKPOINT, options) as cluster:
         with cluster.openai() as client:
             yield client
         cluster.wait_at_rest()
@@ -91,7 +95,7 @@ def test_a_value_that_is_no_text_keeps_its_type(client):
 def test_a_stream_adds_up_to_the_plain_answer(client, thinking):
     plain = ask(client, [QUESTION], thinking=thinking)
     name, arguments, content, reasoning, ids, finish_reasons, num_pieces = "", "", "", "", [], [], 0
-    for chunk in client.chat.completions.create(**request([QUESTION], thinking=thinking), stream=True):
+    for chunk in client.chat.completions.create(**request([QUESTION], thinking=thinking), **WIDE, stream=True):
         (choice,) = chunk.choices
         assert not finish_reasons, "the finish reason comes last"
         content += choice.delta.content or ""
@@ -111,6 +115,7 @@ def test_a_stream_adds_up_to_the_plain_answer(client, thinking):
     assert (content, reasoning) == ("", getattr(plain.message, "reasoning_content", None) or "")
     assert finish_reasons == ["tool_calls"]
     assert len(ids) == 1
+    # The value, its end and the end of the call are further apart than four tokens.
     assert num_pieces > 2, "arguments leave as they come"
 
 

@@ -5,6 +5,7 @@ What an answer says is compared with the same question's answer when nothing was
 
 import os
 import random
+import re
 import socket
 import struct
 import time
@@ -13,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import openai
 import pytest
 
-from tests.e2e.asking import LONG_QUESTION, QUESTION, plain, request
+from tests.e2e.asking import LONG_QUESTION, plain, request
 from tests.e2e.cluster import HOST, wait_until
+from tests.e2e.held_stream import HeldStream, finish_reason
 
+NO_HANG = 120  # seconds in which an error comes that needs a few
 WRONG_SUMS = "tandem_kv_transfer_wrong_sums_total"
 REFETCHED = "tandem_kv_transfer_refetched_pages_total"
 QUARANTINES = "tandem_kv_transfer_quarantines_total"
@@ -33,6 +36,21 @@ def shared_segments(pid):
         return {tuple(line.split()[4:6]) for line in maps if "ucx_shm" in line}
 
 
+def wait_for_lanes(cluster, lanes):
+    """The lanes that decode uses, best first. A lane that a busy machine made seem unfit is measured again."""
+
+    def wired():
+        (line,) = [line for line in cluster.decode.log.read_text().splitlines() if "prefill is wired" in line][-1:]
+        return re.findall(r"(\w+) \d+ MB/s", line.split("refused:")[0])
+
+    for _ in range(20):
+        if sorted(wired()) == sorted(lanes):
+            return wired()
+        assert cluster.decode.stop() == 0
+        cluster.restart_decode()
+    raise AssertionError(f"lanes {wired()}, want {lanes}: {cluster.decode.tail()}")
+
+
 # ---- Wrong bytes ----
 
 
@@ -40,24 +58,26 @@ def shared_segments(pid):
 def test_a_flipped_bit_is_fetched_again_and_changes_no_token(fresh_cluster, undisturbed, lanes):
     """By the other lane where there is one. The log names lane, layer and page."""
     with fresh_cluster(lanes=lanes, decode={"fault_lane": "at=1:corrupt"}) as cluster, cluster.openai() as client:
+        used = wait_for_lanes(cluster, lanes)
         assert plain(client, messages=LONG_QUESTION) == undisturbed
         assert cluster.decode.metric(WRONG_SUMS) == 1
         assert cluster.decode.metric(REFETCHED) == 1
         log = cluster.decode.log.read_text()
         assert "wrong sum of a fetched page" in log
-        assert f"of rank 0 by lane {lanes[0]}" in log and "layer" in log
+        assert f"of rank 0 by lane {used[0]}" in log and "layer" in log
         cluster.wait_at_rest()
 
 
 def test_a_lane_that_corrupts_twice_is_quarantined_and_the_other_serves(fresh_cluster, shared_cluster):
     """Each lane suffers by the script; a prompt of one page is one fetch for each of the two layers.
 
-    ucx_shm 0 is wrong, and its refetch, tcp 0, too: prefilled once more. Then ucx_shm 3 is wrong, which quarantines it,
-    and its refetch, tcp 1, is right.
+    The first lane's fetch 0 is wrong, and its refetch, fetch 0 of the other, too: prefilled once more. Then the first
+    lane's fetch 3 is wrong, which quarantines it, and its refetch, fetch 1 of the other, is right.
     """
     with shared_cluster.openai() as client:
         undisturbed = plain(client)
     with fresh_cluster(decode={"fault_lane": "at=0:corrupt,at=3:corrupt"}) as cluster, cluster.openai() as client:
+        wait_for_lanes(cluster, cluster.options.lanes)
         assert plain(client) == undisturbed
         assert cluster.decode.metric(QUARANTINES) == 1
         assert cluster.decode.metric(WRONG_SUMS) == 3
@@ -73,7 +93,7 @@ def test_a_lane_that_always_lies_never_gives_a_token_and_holds_nothing(fresh_clu
         with pytest.raises(openai.APIStatusError) as caught:
             plain(client, messages=LONG_QUESTION)
         assert caught.value.status_code in (500, 503)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < NO_HANG
         cluster.wait_at_rest()
 
 
@@ -96,9 +116,9 @@ def test_a_fetch_that_never_ends_is_given_up_and_later_requests_are_served(fresh
             plain(client, messages=LONG_QUESTION)
         except openai.APIStatusError as error:
             assert error.status_code == 503
-        assert time.monotonic() - began < 20
-        wait_until(lambda: cluster.router.readiness()[0] == 200, cluster.router.readiness)
-        cluster.wait_at_rest(seconds=10)
+        assert time.monotonic() - began < NO_HANG
+        cluster.wait_ready()
+        cluster.wait_at_rest()
         log = cluster.decode.log.read_text()
         assert "no fetch has completed for" in log
 
@@ -120,7 +140,6 @@ def test_the_first_request_after_a_restart_of_prefill_works_and_the_old_one_is_u
             wait_until(
                 lambda: not old & shared_segments(cluster.decode.pid),
                 lambda: f"decode still maps {old & shared_segments(cluster.decode.pid)} of a dead peer",
-                5,
             )
             cluster.restart_prefill()
             assert plain(client, messages=LONG_QUESTION) == undisturbed
@@ -140,9 +159,9 @@ def test_pages_of_a_request_whose_prefill_dies_come_back_again_and_again(fresh_c
                 )
                 cluster.prefill.kill()
                 for future in running:
-                    error = future.exception(timeout=30)
+                    error = future.exception()
                     assert error is None or error.status_code == 503
-            wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}", 5)
+            wait_until(lambda: not cluster.decode.held(), lambda: f"decode holds {cluster.decode.held()}")
             cluster.restart_prefill()
         plain(client, messages=LONG_QUESTION)
         cluster.wait_at_rest()
@@ -184,9 +203,7 @@ def what_scanners_say():
 
 def test_a_scan_of_every_port_ends_no_process_and_no_stream(fresh_cluster, undisturbed):
     with fresh_cluster(lanes=("tcp",)) as cluster, cluster.openai() as client:
-        stream = client.chat.completions.create(**request(messages=QUESTION, max_tokens=400), stream=True)
-        chunks = iter(stream)
-        next(chunks)
+        stream = HeldStream(cluster, max_tokens=1200).begin()
         open_connections = []
         for process in cluster.processes:
             ports = listening_ports(process.pid)
@@ -194,7 +211,7 @@ def test_a_scan_of_every_port_ends_no_process_and_no_stream(fresh_cluster, undis
             for where in sorted(ports):
                 for said in what_scanners_say():
                     try:
-                        connection = socket.create_connection(where, timeout=5)
+                        connection = socket.create_connection(where, timeout=60)
                         connection.sendall(said)
                     except OSError:  # closed on us while we spoke
                         continue
@@ -202,11 +219,11 @@ def test_a_scan_of_every_port_ends_no_process_and_no_stream(fresh_cluster, undis
                         connection.close()
                     else:
                         open_connections.append(connection)  # and never says a word
-        finish = [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason]
-        assert finish == ["length"]
+        assert finish_reason(stream.rest()) == "length"
         assert plain(client, messages=LONG_QUESTION) == undisturbed
-        refused = cluster.prefill.metric("tandem_kv_transfer_tcp_refused_total")
-        assert refused >= 10
+        wait_until(
+            lambda: cluster.prefill.metric("tandem_kv_transfer_tcp_refused_total") >= 10, lambda: "ten refusals"
+        )
         for process in cluster.processes:
             assert process.is_running()
         for connection in open_connections:
