@@ -29,7 +29,7 @@ TEST(ListenFailureTest, SaysWhatTheSystemSays) {
   EXPECT_EQ(std::string(busy.message()),
             "cannot listen on 127.0.0.1:" + std::to_string(port) + " for routers: Address already in use");
   close(fd);
-  EXPECT_THAT(std::string(ListenFailure({"127.0.0.1", port}, "routers").message()), HasSubstr("a moment ago"));
+  EXPECT_THAT(std::string(ListenFailure({"127.0.0.1", 0}, "routers").message()), HasSubstr("a moment ago"));
   EXPECT_THAT(std::string(ListenFailure({"198.51.100.1", 80}, "routers").message()), HasSubstr("Cannot assign"));
   EXPECT_THAT(std::string(ListenFailure({"no-such-host.invalid", 80}, "routers").message()),
               HasSubstr("no-such-host.invalid:80"));

@@ -55,7 +55,7 @@ class RouterServiceTest : public ::testing::Test {
     hello.mutable_hello()->set_incarnation(kRouter);
     hello.mutable_hello()->set_role("router");
     ASSERT_TRUE(live_->Write(hello));
-    ASSERT_TRUE(attached_.WaitForNotificationWithTimeout(absl::Seconds(20)));
+    ASSERT_TRUE(attached_.WaitForNotificationWithTimeout(absl::Minutes(2)));
   }
   static proto::GeneratePart Part(uint64_t id, uint32_t index, int num_tokens, bool is_last, uint32_t num_in_all) {
     proto::GeneratePart part;
@@ -70,7 +70,7 @@ class RouterServiceTest : public ::testing::Test {
   std::vector<GenerateRequest> Requests(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [&] { return requests_.size() >= count; };
-    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Minutes(2));
     return requests_;
   }
 

@@ -32,7 +32,7 @@ class RecordingLane final : public FetchLane {
   std::vector<uint64_t> WaitForEpochs(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto has_count = [this, count] { return epochs_.size() >= count; };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&has_count), absl::Seconds(30)));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&has_count), absl::Minutes(2)));
     return epochs_;
   }
   size_t num_fetches() const {

@@ -133,7 +133,7 @@ std::function<void(absl::Status)> FetchResults::Expect() {
 
 std::vector<absl::Status> FetchResults::Wait() {
   absl::MutexLock lock(&mutex_);
-  EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(this, &FetchResults::AreAllDone), absl::Seconds(30)));
+  EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(this, &FetchResults::AreAllDone), absl::Minutes(2)));
   std::vector<absl::Status> statuses;
   for (const Result& result : results_) {
     EXPECT_EQ(result.num_calls, 1);

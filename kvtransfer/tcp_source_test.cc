@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/held_port.h"
 #include "base/host_port.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/lane_rig.h"
@@ -144,13 +145,18 @@ TEST_F(TcpSourceTest, CutOffGreetingsAreClosedAndEveryFlippedBitIsRefused) {
 }
 
 TEST_F(TcpSourceTest, ADecodeWorkerOfAnEarlierSourceAtThisAddressIsRefused) {
-  const TcpGreeting stale = Greeting();
-  const int port = base::ParseHostPort(address())->port;
-  source_.reset();
-  auto source = TcpSource::Start(
-      {.pool = pool_, .listen_host = "127.0.0.1", .port = port, .is_epoch_readable = IsRigEpochReadable});
-  ASSERT_TRUE(source.ok()) << source.status();  // at once, although connections of the old one are in TIME_WAIT
-  source_ = *std::move(source);
+  const base::HeldPort held_port;
+  TcpGreeting stale;
+  for (const bool is_new : {false, true}) {
+    source_.reset();
+    auto source = TcpSource::Start(
+        {.pool = pool_, .listen_host = "127.0.0.1", .port = held_port.port(), .is_epoch_readable = IsRigEpochReadable});
+    ASSERT_TRUE(source.ok()) << source.status();  // at once, although connections of the old one are in TIME_WAIT
+    source_ = *std::move(source);
+    if (is_new) break;
+    stale = Greeting();
+    ExpectServes();
+  }
   TestSocket socket(address());
   socket.Write(BytesOf(stale));
   EXPECT_EQ(socket.Read(1), "");

@@ -24,7 +24,7 @@ std::string BytesOf(const Struct& value) {
 class TestSocket final {
  public:
   explicit TestSocket(int fd) : fd_(fd) {
-    const timeval limit = {.tv_sec = 30};  // a test that waits for what never comes ends
+    const timeval limit = {.tv_sec = 120};  // a test that waits for what never comes ends
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   }
   // Connects to host:port.

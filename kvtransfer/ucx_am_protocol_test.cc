@@ -71,10 +71,10 @@ class BarePeer {
                                                      message.payload.data(), message.payload.size(), &param);
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
   }
-  // Progresses until `is_done`; false after 20 s.
+  // Progresses until `is_done`; false after two minutes.
   template <typename Condition>
   bool ProgressUntil(const Condition& is_done) {
-    const absl::Duration deadline = base::RealClock().Now() + absl::Seconds(20);
+    const absl::Duration deadline = base::RealClock().Now() + absl::Minutes(2);
     while (!is_done()) {
       if (base::RealClock().Now() > deadline) return false;
       ucp_worker_progress(worker_.get());

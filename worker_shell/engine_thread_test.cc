@@ -43,7 +43,7 @@ TEST(EngineThreadTest, AnEngineWithWorkStepsWithoutInput) {
     if (e.num_steps == 100) enough.Notify();
   });
   thread.Start();
-  EXPECT_TRUE(enough.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(enough.WaitForNotificationWithTimeout(absl::Minutes(2)));
 }
 
 TEST(EngineThreadTest, AFullMailboxRefusesWorkButNotReleases) {

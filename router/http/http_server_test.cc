@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/held_port.h"
 #include "boost/asio/executor_work_guard.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
@@ -84,8 +85,8 @@ class TestHandler final : public HttpHandler {
 
 class HttpServerTest : public testing::Test {
  protected:
-  void Start(const HttpLimits& limits = HttpLimits()) {
-    auto server = HttpServer::Listen(io_context_, "127.0.0.1", 0, PortSharing::kExclusive, limits, &handler_);
+  void Start(const HttpLimits& limits = HttpLimits(), int port = 0) {
+    auto server = HttpServer::Listen(io_context_, "127.0.0.1", port, PortSharing::kExclusive, limits, &handler_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     thread_ = std::thread([this] { io_context_.run(); });
@@ -196,6 +197,7 @@ TEST_F(HttpServerTest, ExpectationIsMetBeforeTheBodyComes) {
 TEST_F(HttpServerTest, BodyAtTheLimitIsTakenAndOneByteMoreIsNot) {
   HttpLimits limits;
   limits.body_bytes_max = 1 << 20;
+  limits.close_wait_max = RawClient::kPatience;
   Start(limits);
   const std::string body(limits.body_bytes_max, 'x');
   RawClient client(port());
@@ -546,7 +548,8 @@ TEST_F(HttpServerTest, DrainAnswersWhatIsUnderWayAndClosesTheRest) {
 }
 
 TEST_F(HttpServerTest, DrainingServerAnswersOneRequestAConnectionUntilItIsClosed) {
-  Start();
+  const base::HeldPort held_port;
+  Start(HttpLimits(), held_port.port());
   OnThread([&] { server_->Drain(); });
   for (int i = 0; i < 2; ++i) {
     RawClient client(port());
@@ -556,12 +559,11 @@ TEST_F(HttpServerTest, DrainingServerAnswersOneRequestAConnectionUntilItIsClosed
     EXPECT_TRUE(absl::StrContains(response.head, "Connection: close")) << response.head;
     EXPECT_EQ(client.ReadToClose(), "") << "only the first is answered";
   }
-  const int port_of_old = port();
-  RawClient idle(port_of_old);
+  RawClient idle(port());
   OnThread([&] { server_->Close(); });
   EXPECT_EQ(idle.ReadToClose(), "");
   const auto next =
-      HttpServer::Listen(io_context_, "127.0.0.1", port_of_old, PortSharing::kExclusive, HttpLimits(), &handler_);
+      HttpServer::Listen(io_context_, "127.0.0.1", held_port.port(), PortSharing::kExclusive, HttpLimits(), &handler_);
   EXPECT_TRUE(next.ok()) << "the port is free again: " << next.status();
 }
 

@@ -18,7 +18,7 @@ namespace tandem::router {
 
 class FakeWorker final {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(10);
+  static constexpr absl::Duration kPatience = absl::Minutes(1);
 
   struct Options {
     WorkerRole role = WorkerRole::kDecode;

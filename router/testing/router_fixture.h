@@ -41,6 +41,8 @@ class RouterTest : public testing::Test {
             .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
+  // For tests that are not about it: no worker is ever silent for too long, however busy the machine.
+  void NeverMindSilence() { options_.link_times.silence_max = RawClient::kPatience; }
   int port() const { return shard_->port(); }
 
   // members: further members of the request's JSON object.

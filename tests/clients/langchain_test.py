@@ -17,7 +17,7 @@ THINKING = {"chat_template_kwargs": {"thinking": True}}
 def model_of(cluster, **fields):
     arguments = {
         "base_url": cluster.url + "/v1", "api_key": "none", "model": clusters.MODEL, "temperature": 0,
-        "max_tokens": 300, "max_retries": 0, "timeout": 60,
+        "max_tokens": 300, "max_retries": 0, "timeout": clusters.ANSWER_SECONDS,
     }
     return langchain_openai.ChatOpenAI(**arguments | fields)
 

@@ -27,7 +27,7 @@ def converse(cluster, questions, tools, thinking, stream):
 
     async def run():
         async with openai.AsyncOpenAI(
-            base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60
+            base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=clusters.ANSWER_SECONDS
         ) as client:
             agent = agents.Agent(
                 name="assistant",

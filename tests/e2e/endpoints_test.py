@@ -1,12 +1,13 @@
 """The endpoints beside OpenAI's, as SGLang's tools use them, through real processes."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.e2e.asking import LONG_QUESTION, QUESTION
 from tests.e2e.cluster import MODEL, get, wait_until
+from tests.e2e.raw_http import RawHttp
 
 GREEDY = {"temperature": 0, "ignore_eos": True}
 
@@ -108,34 +109,44 @@ def test_bad_values_are_refused_by_name(cluster, body, param):
     assert error_of(cluster.post(body, "/generate")) == (400, param)
 
 
-def test_an_abort_ends_a_running_request_and_frees_it(cluster):
-    """The request would run for minutes: it ends because it is told to."""
-    long = {"text": "a", "rid": "long-one", "sampling_params": GREEDY | {"max_new_tokens": 4000}}
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(cluster.post(long, "/generate")))
-    thread.start()
+def abort(cluster, rid):
+    return json.loads(cluster.post({"rid": rid}, "/abort_request")[2])["aborted"]
 
-    def abort():
-        return json.loads(cluster.post({"rid": "long-one"}, "/abort_request")[2])["aborted"]
 
-    wait_until(lambda: cluster.router.metrics()['tandem_router_requests_in_flight{role="router"}'] == 1, lambda: "it")
-    wait_until(abort, lambda: "somebody knew the id")
-    thread.join()
-    status, _, text = answers[0]
-    # One that has no token yet has nothing to end with.
-    assert status in (200, 499), text
-    if status == 200:
-        assert json.loads(text)["meta_info"]["finish_reason"]["type"] == "abort"
+def test_an_abort_ends_a_running_request_where_it_stands_and_frees_it(cluster):
+    """Nobody reads the stream meanwhile, whose events grow with it: it cannot come to its end."""
+    body = {"text": "a", "rid": "long-one", "sampling_params": GREEDY | {"max_new_tokens": 4000}, "stream": True}
+    with RawHttp(cluster.url, receive_buffer_bytes=4096) as connection:
+        connection.post(body | {"return_logprob": True, "top_logprobs_num": 20}, path="/generate")
+        response = connection.stream()
+        assert response.status == 200
+        begun = response.readline()
+        assert abort(cluster, "long-one") == 1
+        events = events_of((begun + response.read()).decode())
+    assert events[-1]["meta_info"]["finish_reason"]["type"] == "abort"
+    assert 0 < events[-1]["meta_info"]["completion_tokens"] < 4000
     cluster.wait_at_rest()
-    assert abort() == 0
+    assert abort(cluster, "long-one") == 0
+
+
+def test_an_abort_ends_a_request_that_has_no_token_yet(cluster):
+    body = {"text": "a", "rid": "late-one", "sampling_params": GREEDY | {"max_new_tokens": 8}}
+    with ThreadPoolExecutor(1) as pool:
+        with cluster.prefill.paused():
+            answer = pool.submit(cluster.post, body, "/generate")
+            wait_until(cluster.decode.held, lambda: "a request at decode")
+            assert abort(cluster, "late-one") == 1
+        status, _, text = answer.result()
+    assert status == 499, text  # it has nothing to end with
+    cluster.wait_at_rest()
 
 
 def test_health_generate_goes_through_prefill_and_decode(fresh_cluster):
     with fresh_cluster() as cluster:
         assert get(cluster.url + "/health_generate") == (200, '{"status":"ok"}')
-        assert cluster.prefill.metric("tandem_first_tokens_total") == 1
+        wait_until(lambda: cluster.prefill.metric("tandem_first_tokens_total") == 1, lambda: "a prompt at prefill")
         cluster.decode.kill()
-        wait_until(lambda: get(cluster.url + "/health_generate", timeout=30)[0] == 503, lambda: "a 503")
+        wait_until(lambda: get(cluster.url + "/health_generate")[0] == 503, lambda: "a 503")
         assert get(cluster.url + "/health")[0] == 200
 
 

@@ -21,7 +21,7 @@ RouterEnd::RouterEnd(int rpc_port)
     : stub_(proto::DecodeWorker::NewStub(
           grpc::CreateChannel(absl::StrCat("127.0.0.1:", rpc_port), grpc::InsecureChannelCredentials()))) {
   const auto deadline =
-      std::chrono::system_clock::now() + std::chrono::minutes(5);  // the test's own limit comes before
+      std::chrono::system_clock::now() + std::chrono::minutes(20);  // the test's own limit comes before
   live_context_.set_deadline(deadline);
   bulk_context_.set_deadline(deadline);
   live_ = stub_->Live(&live_context_);
@@ -74,12 +74,14 @@ void RouterEnd::Generate(uint64_t id, const std::vector<uint32_t>& prompt, proto
   bulk_->Write(part);
 }
 
-void RouterEnd::Generate(uint64_t id, const std::vector<uint32_t>& prompt, uint32_t max_new_tokens, float temperature) {
+void RouterEnd::Generate(uint64_t id, const std::vector<uint32_t>& prompt, uint32_t max_new_tokens, float temperature,
+                         uint64_t credit_bytes) {
   proto::GenerateHead head;
   head.mutable_sampling()->set_temperature(temperature);
   head.mutable_sampling()->set_top_p(1);
   head.mutable_sampling()->set_seed(id);
   head.mutable_stopping()->set_max_new_tokens(max_new_tokens);
+  head.set_credit_bytes(credit_bytes);
   Generate(id, prompt, std::move(head));
 }
 

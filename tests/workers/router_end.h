@@ -39,8 +39,11 @@ class RouterEnd final {
   proto::PeerStatus AwaitPeer(bool is_usable);
   // The prefill address is filled in.
   void Generate(uint64_t id, const std::vector<uint32_t>& prompt, proto::GenerateHead head);
-  void Generate(uint64_t id, const std::vector<uint32_t>& prompt, uint32_t max_new_tokens, float temperature);
+  // credit_bytes: what each choice may make before it is granted more; 0 = everything.
+  void Generate(uint64_t id, const std::vector<uint32_t>& prompt, uint32_t max_new_tokens, float temperature,
+                uint64_t credit_bytes = 0);
   void Cancel(uint64_t id);
+  // granted_bytes: in all, since its Generate.
   void Grant(uint64_t id, uint32_t choice, uint64_t granted_bytes);
   // Until `count` requests have ended; what all have been answered since the start, by id.
   std::map<uint64_t, Answer> Collect(int count);

@@ -11,7 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "decode_worker/config.h"
@@ -26,6 +29,7 @@
 
 namespace tandem {
 
+inline constexpr absl::Duration kPatience = absl::Minutes(2);  // of tests on a busy machine, not of the product
 inline constexpr int kVocabSize = 1024;
 inline constexpr int kNumLayers = 2;  // of v32-micro, as its config.json says
 
@@ -58,7 +62,7 @@ class TwoWorkersFixture : public ::testing::Test {
     config.chunked_prefill_size = chunked_prefill_size;
     config.lanes = lanes;
     config.net_devices = "lo";
-    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
+    config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
     auto worker = prefill::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     prefill_ = *std::move(worker);
@@ -73,7 +77,7 @@ class TwoWorkersFixture : public ::testing::Test {
     config.kv_cache_tokens = kv_tokens_;
     config.lanes = lanes;
     config.net_devices = "lo";
-    config.peer_silence_max = absl::Seconds(20);  // a busy test machine is no dead peer
+    config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
     auto worker = decode::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     decode_ = *std::move(worker);
@@ -95,6 +99,23 @@ class TwoWorkersFixture : public ::testing::Test {
       return -1;
     }
     return std::stod(text.substr(text.find("} ", at) + 2));
+  }
+
+  // An engine tells its figures at the end of a step, whose tokens may be here before. The value, or the last one seen.
+  static double AwaitMetric(int admin_port, const std::string& name, double value) {
+    const absl::Duration deadline = base::RealClock().Now() + kPatience;
+    double seen;
+    do seen = Metric(admin_port, name);
+    while (seen != value && base::RealClock().Now() < deadline);
+    return seen;
+  }
+  // A page of that worker once it says this, or as it was last seen.
+  static std::string AwaitPage(int admin_port, const std::string& path, absl::string_view text) {
+    const absl::Duration deadline = base::RealClock().Now() + kPatience;
+    std::string page;
+    do page = tests::HttpGet(admin_port, path);
+    while (!absl::StrContains(page, text) && base::RealClock().Now() < deadline);
+    return page;
   }
 
   int64_t kv_tokens_ = 2048;  // of each worker

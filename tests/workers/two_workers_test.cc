@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/held_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvcache/kv_layout.h"
@@ -20,6 +21,8 @@ namespace tandem {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr uint64_t kCreditBytes = 512;  // of a request that is to be held: some tokens, far from its end
 
 class TwoWorkersTest : public TwoWorkersFixture {
  protected:
@@ -56,7 +59,7 @@ TEST_F(TwoWorkersTest, OverSharedMemoryTheTokensAreThoseOfOneProcess) {
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   EXPECT_EQ(router_->AwaitPeer(true).lane(), "ucx_shm");
   ExpectRightAnswers();
-  EXPECT_EQ(Metric(decode_->admin_port(), "tandem_kv_pages_used"), 0);
+  EXPECT_EQ(AwaitMetric(decode_->admin_port(), "tandem_kv_pages_used", 0), 0);
   EXPECT_GT(Metric(decode_->admin_port(), "tandem_kv_transfer_fetched_bytes_total"), 0);
   EXPECT_EQ(Metric(decode_->admin_port(), "tandem_kv_transfer_wrong_sums_total"), 0);
 }
@@ -85,10 +88,12 @@ TEST_F(TwoWorkersTest, PromptsAroundTheEdgesOfPagesAndChunksMoveExactlyTheirPage
     auto answers = router_->Collect(static_cast<int>(++id));
     EXPECT_EQ(answers[id - 1].tokens(), Expected(id - 1, length, 3, 0.0f)) << "prompt of " << length << " tokens";
     expected_bytes += static_cast<double>((length + 63) / 64) * kNumLayers * kvcache::KvLayout{}.page_bytes();
-    EXPECT_EQ(Metric(decode_->admin_port(), "tandem_kv_transfer_fetched_bytes_total"), expected_bytes)
+    EXPECT_EQ(AwaitMetric(decode_->admin_port(), "tandem_kv_transfer_fetched_bytes_total", expected_bytes),
+              expected_bytes)
         << "prompt of " << length << " tokens";
   }
-  EXPECT_EQ(Metric(prefill_->admin_port(), "tandem_kv_transfer_announced_bytes_total"), expected_bytes);
+  EXPECT_EQ(AwaitMetric(prefill_->admin_port(), "tandem_kv_transfer_announced_bytes_total", expected_bytes),
+            expected_bytes);
 }
 
 // A cold start of one prefill and two decode workers; both greet, wire and send long prompts at the same moment.
@@ -119,14 +124,14 @@ TEST_F(TwoWorkersTest, ACancelIsConfirmedWhenBothSidesHoldNothing) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
-  router_->Generate(0, Prompt(100), 1500, 0.0f);
+  router_->Generate(0, Prompt(100), 1500, 0.0f, kCreditBytes);
   router_->AwaitFirstToken(0);
   router_->Cancel(0);
   auto answers = router_->Collect(1);
   EXPECT_TRUE(answers[0].ended.is_cancelled());
   EXPECT_LT(answers[0].tokens().size(), 1500u);
-  ASSERT_TRUE(prefill_->Drain(absl::Seconds(20)).ok());
-  EXPECT_EQ(Metric(prefill_->admin_port(), "tandem_kv_pages_used"), 0);
+  ASSERT_TRUE(prefill_->Drain(kPatience).ok());
+  EXPECT_EQ(AwaitMetric(prefill_->admin_port(), "tandem_kv_pages_used", 0), 0);
 }
 
 TEST_F(TwoWorkersTest, WorkersOfDifferentLanesRefuseEachOtherReadably) {
@@ -142,13 +147,13 @@ TEST_F(TwoWorkersTest, WorkersOfDifferentModelsRefuseEachOtherReadably) {
 }
 
 TEST_F(TwoWorkersTest, ARestartedPrefillWorkerIsFoundAgain) {
-  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}));
+  const base::HeldPort held_port;
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}, 512, held_port.port()));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm", "tcp", "ucx_am"}));
   router_->AwaitPeer(true);
-  const int bootstrap_port = prefill_->bootstrap_port();
   prefill_.reset();
   router_->AwaitPeer(false);
-  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}, 512, bootstrap_port));
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp", "ucx_am"}, 512, held_port.port()));
   router_->AwaitPeer(true);
   ExpectRightAnswers();
 }
@@ -157,16 +162,18 @@ TEST_F(TwoWorkersTest, ADrainEndsWhenTheRunningRequestsHaveAndRefusesNewOnes) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
-  EXPECT_THAT(tests::HttpGet(decode_->admin_port(), "/readyz"), HasSubstr("200"));
-  router_->Generate(0, Prompt(50), 1900, 0.0f);  // long enough to be running when the next one comes
+  EXPECT_THAT(AwaitPage(decode_->admin_port(), "/readyz", "200"), HasSubstr("200"));
+  constexpr int kNewTokens = 300;
+  router_->Generate(0, Prompt(50), kNewTokens, 0.0f, kCreditBytes);
   router_->AwaitFirstToken(0);
-  auto drained = std::async(std::launch::async, [this] { return decode_->Drain(absl::Seconds(30)); });
-  while (tests::HttpGet(decode_->admin_port(), "/readyz").find("503") == std::string::npos) {
-  }
+  auto drained = std::async(std::launch::async, [this] { return decode_->Drain(kPatience); });
+  EXPECT_THAT(AwaitPage(decode_->admin_port(), "/readyz", "503"), HasSubstr("503"));
   router_->Generate(1, Prompt(50), 30, 0.0f);
+  router_->Collect(1);  // the refusal: the first request has no credit to come to its end
+  router_->Grant(0, /*choice=*/0, kNewTokens * kCreditBytes);
   auto answers = router_->Collect(2);
   EXPECT_TRUE(drained.get().ok());
-  EXPECT_EQ(answers[0].tokens().size(), 1900u);
+  EXPECT_EQ(answers[0].tokens().size(), size_t{kNewTokens});
   EXPECT_EQ(answers[1].ended.error().code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 
@@ -174,8 +181,9 @@ TEST_F(TwoWorkersTest, StatuszShowsQueuesAndPages) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
-  EXPECT_THAT(tests::HttpGet(decode_->admin_port(), "/statusz"), HasSubstr("kv pages free: 32 of 32"));
-  EXPECT_THAT(tests::HttpGet(prefill_->admin_port(), "/statusz"), HasSubstr("decode workers: 1"));
+  constexpr char kPages[] = "kv pages free: 32 of 32", kPeers[] = "decode workers: 1";
+  EXPECT_THAT(AwaitPage(decode_->admin_port(), "/statusz", kPages), HasSubstr(kPages));
+  EXPECT_THAT(AwaitPage(prefill_->admin_port(), "/statusz", kPeers), HasSubstr(kPeers));
 }
 
 TEST_F(TwoWorkersTest, ABusyPortIsOneClearLine) {

@@ -158,7 +158,7 @@ TEST_F(WorkerNumericsTest, BatchesOf1To16InAnyMixChangeNoBit) {
     for (int i = 0; i < batch; ++i) ExpectRight(numbers[i], answers[first_id + i]);
   }
   EXPECT_EQ(Metric(decode_->admin_port(), "tandem_replay_mismatches_total"), 0);
-  EXPECT_EQ(Metric(decode_->admin_port(), "tandem_kv_pages_used"), 0);
+  EXPECT_EQ(AwaitMetric(decode_->admin_port(), "tandem_kv_pages_used", 0), 0);
 }
 
 }  // namespace
