@@ -72,7 +72,8 @@ class ConfigSchema final {
 };
 
 struct ConfigArgs {
-  bool should_exit = false;  // --print_config, --validate_only, --help were answered on stdout: exit 0
+  bool should_exit = false;    // --print_config, --validate_only, --help were answered on stdout: exit 0
+  bool is_validation = false;  // --validate_only: with should_exit, and what a schema cannot say is to be checked first
 };
 // The command line of every service: --config FILE, --set a.b=c (repeatable), --print_config, --validate_only,
 // --print_config_docs, --help. INVALID_ARGUMENT for anything else.

@@ -85,7 +85,7 @@ absl::StatusOr<ConfigArgs> LoadConfig(ConfigSchema& schema, int argc, char** arg
   }
   RETURN_IF_ERROR(schema.Apply(yaml, file_name, overrides));
   if (print_config) std::cout << schema.Print();
-  return ConfigArgs{.should_exit = print_config || validate_only};
+  return ConfigArgs{.should_exit = print_config || validate_only, .is_validation = validate_only};
 }
 
 }  // namespace tandem::base

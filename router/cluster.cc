@@ -82,28 +82,92 @@ void FillHead(const GenerateOrder& order, const std::string& prefill_address, pr
 }  // namespace
 
 Cluster::Cluster(Options options, const WorkerChannelFactory& factory)
-    : identity_(std::move(options.identity)), credit_bytes_(options.credit_bytes) {
-  view_.prefills.resize(options.prefill_workers.size());
-  view_.decodes.resize(options.decode_workers.size());
-  unknown_cancelled_.resize(options.decode_workers.size());
-  ends_.resize(options.decode_workers.size());
-  const auto add_links = [&](const std::vector<std::string>& addresses, WorkerRole role, auto& links) {
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      links.push_back(std::make_unique<WorkerLink>(addresses[i], role, static_cast<int>(i), identity_, options.times,
-                                                   factory, static_cast<WorkerLinkListener*>(this)));
-      ViewOf(*links.back()).address = addresses[i];
-      ViewOf(*links.back()).detail = "not connected yet";
-    }
-  };
-  add_links(options.prefill_workers, WorkerRole::kPrefill, prefill_links_);
-  add_links(options.decode_workers, WorkerRole::kDecode, decode_links_);
+    : identity_(std::move(options.identity)),
+      credit_bytes_(options.credit_bytes),
+      times_(options.times),
+      factory_(factory) {
+  SetWorkers(options.prefill_workers, options.decode_workers);
 }
 
 Cluster::~Cluster() = default;
 
-void Cluster::Tick(absl::Duration now) {
-  for (auto& link : prefill_links_) link->Tick(now);
+void Cluster::SetWorkers(const std::vector<std::string>& prefill_workers,
+                         const std::vector<std::string>& decode_workers) {
+  SetPool(WorkerRole::kPrefill, prefill_workers);
+  SetPool(WorkerRole::kDecode, decode_workers);
+}
+
+void Cluster::SetPool(WorkerRole role, const std::vector<std::string>& addresses) {
+  const absl::flat_hash_set<std::string> wanted(addresses.begin(), addresses.end());
+  absl::flat_hash_set<std::string> present;
+  for (const auto& link : role == WorkerRole::kPrefill ? prefill_links_ : decode_links_) {
+    if (link == nullptr) continue;
+    ViewOf(*link).is_removed = !wanted.contains(link->address());
+    present.insert(link->address());
+  }
+  for (const std::string& address : addresses) {
+    if (!present.contains(address)) AddLink(role, address);
+  }
+}
+
+void Cluster::AddLink(WorkerRole role, const std::string& address) {
+  auto& links = role == WorkerRole::kPrefill ? prefill_links_ : decode_links_;
+  const auto place = std::find(links.begin(), links.end(), nullptr);
+  const int index = static_cast<int>(place - links.begin());
+  if (place == links.end()) {
+    links.emplace_back();
+    if (role == WorkerRole::kPrefill) {
+      view_.prefills.emplace_back();
+    } else {
+      view_.decodes.emplace_back();
+      unknown_cancelled_.emplace_back();
+      ends_.emplace_back();
+    }
+  }
+  links[index] = std::make_unique<WorkerLink>(address, role, index, identity_, times_, factory_,
+                                              static_cast<WorkerLinkListener*>(this));
+  ViewOf(*links[index]).address = address;
+  ViewOf(*links[index]).detail = "not connected yet";
+}
+
+bool Cluster::IsInUse(const WorkerLink& link) const {
+  if (link.role() == WorkerRole::kDecode) {
+    const EndNumbers& ends = ends_[link.index()];
+    // The worker keeps an end until it is confirmed.
+    return view_.decodes[link.index()].requests_in_flight > 0 || (link.is_up() && ends.confirmed != ends.received);
+  }
+  // Until their end, not their first token only: a retracted sequence is prefilled once more where it was before.
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [&](const auto& entry) { return entry.second.prefill == link.index(); });
+}
+
+void Cluster::ReleaseRemoved() {
   for (auto& link : decode_links_) {
+    if (link == nullptr || !ViewOf(*link).is_removed || IsInUse(*link)) continue;
+    view_.decodes[link->index()] = DecodeView();
+    unknown_cancelled_[link->index()].clear();
+    ends_[link->index()] = {};
+    failures_logged_.erase(link.get());
+    link.reset();
+  }
+  bool has_prefill_left = false;
+  for (auto& link : prefill_links_) {
+    if (link == nullptr || !ViewOf(*link).is_removed || IsInUse(*link)) continue;
+    view_.prefills[link->index()] = PrefillView();
+    failures_logged_.erase(link.get());
+    link.reset();
+    has_prefill_left = true;
+  }
+  if (has_prefill_left) SendPrefillSets();
+}
+
+void Cluster::Tick(absl::Duration now) {
+  ReleaseRemoved();
+  for (auto& link : prefill_links_) {
+    if (link != nullptr) link->Tick(now);
+  }
+  for (auto& link : decode_links_) {
+    if (link == nullptr) continue;
     link->Tick(now);
     ConfirmEnds(*link);
   }
@@ -248,7 +312,7 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool i
   std::string& bootstrap_address = view_.prefills[link.index()].bootstrap_address;
   if (bootstrap_address == hello.bootstrap_address()) return;
   bootstrap_address = hello.bootstrap_address();
-  for (auto& decode_link : decode_links_) SendPrefillSet(*decode_link);
+  SendPrefillSets();
 }
 
 // Before anything else on a new stream, also where nothing runs there: the worker waits for it.
@@ -292,6 +356,12 @@ void Cluster::ConfirmEnds(WorkerLink& link) {
   proto::RouterMessage message;
   message.mutable_ended_received()->set_number(ends.received);
   link.Send(std::move(message));
+}
+
+void Cluster::SendPrefillSets() {
+  for (auto& link : decode_links_) {
+    if (link != nullptr) SendPrefillSet(*link);
+  }
 }
 
 void Cluster::SendPrefillSet(WorkerLink& link) {

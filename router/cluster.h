@@ -87,6 +87,9 @@ class Cluster final : private WorkerLinkListener {
   Cluster& operator=(const Cluster&) = delete;
 
   const ClusterView& view() const { return view_; }
+  // Addresses (host:port) of the workers from here on, none twice. New ones are greeted at the next Tick(). Those that
+  // are no longer named get nothing new; their links live on until the last request that counts on them has ended.
+  void SetWorkers(const std::vector<std::string>& prefill_workers, const std::vector<std::string>& decode_workers);
   void Tick(absl::Duration now);
 
   // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
@@ -130,8 +133,13 @@ class Cluster final : private WorkerLinkListener {
   void OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& message) override;
   void OnLinkBulkReply(WorkerLink& link, const proto::BulkReply& reply) override;
 
+  void SetPool(WorkerRole role, const std::vector<std::string>& addresses);
+  void AddLink(WorkerRole role, const std::string& address);
+  void ReleaseRemoved();
+  bool IsInUse(const WorkerLink& link) const;
   WorkerView& ViewOf(const WorkerLink& link);
   void SendPrefillSet(WorkerLink& link);
+  void SendPrefillSets();
   void Reattach(WorkerLink& link);
   void SendCancel(WorkerLink& link, const proto::RequestKey& key, const std::string& reason, std::optional<int> choice);
   void ConfirmEnds(WorkerLink& link);
@@ -147,7 +155,10 @@ class Cluster final : private WorkerLinkListener {
 
   const proto::Identity identity_;
   const int64_t credit_bytes_;
+  const LinkTimes times_;
+  const WorkerChannelFactory factory_;
   ClusterView view_;
+  // By place, as in view_; nullptr where the place is empty.
   std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
   std::vector<std::unique_ptr<WorkerLink>> decode_links_;
   absl::btree_map<uint64_t, Request> requests_;  // in an order that a replay repeats

@@ -20,10 +20,11 @@ struct WorkerLoad {
 };
 
 struct WorkerView {
-  std::string address;  // of its gRPC service, from the configuration
+  std::string address;  // of its gRPC service; empty: nobody is at this place
   bool is_up = false;
   bool is_draining = false;
-  std::string detail;  // why it is not up
+  bool is_removed = false;  // no longer listed: gets nothing new, and its place is free once nothing of ours is there
+  std::string detail;       // why it is not up
   std::string instance;
   uint64_t incarnation = 0;
   uint32_t context_length_max = 0;  // tokens; 0 = not said
@@ -49,6 +50,8 @@ struct DecodeView : WorkerView {
   std::map<std::string, PeerView> peers;  // by bootstrap address
 };
 
+// A worker keeps its place, so that its index stays good while requests run; the place of one that has left is empty
+// until another takes it.
 struct ClusterView {
   std::vector<PrefillView> prefills;
   std::vector<DecodeView> decodes;

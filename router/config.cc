@@ -1,27 +1,19 @@
 #include "router/config.h"
 
-#include <set>
-
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
+#include "base/status_macros.h"
+#include "router/discovery/worker_lists.h"
 
 namespace tandem::router {
 namespace {
 
-absl::Status CheckAddresses(const std::vector<std::string>& addresses, const char* name, std::set<std::string>* seen) {
-  for (const std::string& address : addresses) {
-    const absl::StatusOr<base::HostPort> parsed = base::ParseHostPort(address);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", std::string(parsed.status().message())));
-    }
-    if (base::IsWildcard(parsed->host)) {
-      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", address, " cannot be connected to"));
-    }
-    if (!seen->insert(parsed->ToString()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("process.", name, ": ", address, " is named twice"));
-    }
-  }
-  return absl::OkStatus();
+absl::Status CheckDnsName(const std::string& name, const char* field) {
+  if (name.empty()) return absl::OkStatus();
+  const absl::StatusOr<base::HostPort> parsed = base::ParseHostPort(name);
+  if (parsed.ok() && parsed->port > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ": ", parsed.ok() ? absl::StrCat(name, " has no port") : std::string(parsed.status().message())));
 }
 
 }  // namespace
@@ -52,6 +44,16 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                     "host:port of the gRPC service of every prefill worker.");
   schema.StringList("process.decode_workers", &config->decode_workers,
                     "host:port of the gRPC service of every decode worker.");
+  schema.String(
+      "process.discovery.file", &config->discovery_file,
+      "YAML file with further workers, read again at every interval: prefill_workers and decode_workers, each "
+      "a list of host:port. A worker that is no longer named gets nothing new and finishes what it has.");
+  schema.String("process.discovery.prefill_dns", &config->discovery_prefill_dns,
+                "host:port; every address that the name has in DNS is a prefill worker, asked again at every interval. "
+                "In Kubernetes the name of a headless Service.");
+  schema.String("process.discovery.decode_dns", &config->discovery_decode_dns, "The same for decode workers.");
+  schema.Duration("process.discovery.interval", &config->discovery_interval, absl::Milliseconds(100), absl::Hours(1),
+                  "Between two looks at the file and the names.");
   schema.Duration("process.heartbeat_interval", &config->heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
                   "How often workers get a sign of life.");
   schema.Duration("process.peer_silence_max", &config->peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
@@ -102,11 +104,9 @@ absl::Status CheckRouterConfig(const RouterConfig& config) {
         "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
         " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
   }
-  std::set<std::string> seen;
-  if (absl::Status status = CheckAddresses(config.prefill_workers, "prefill_workers", &seen); !status.ok()) {
-    return status;
-  }
-  return CheckAddresses(config.decode_workers, "decode_workers", &seen);
+  RETURN_IF_ERROR(CheckDnsName(config.discovery_prefill_dns, "process.discovery.prefill_dns"));
+  RETURN_IF_ERROR(CheckDnsName(config.discovery_decode_dns, "process.discovery.decode_dns"));
+  return CheckedWorkerLists(config.prefill_workers, config.decode_workers, "process.").status();
 }
 
 }  // namespace tandem::router

@@ -27,6 +27,10 @@ struct RouterConfig {
   int num_shards = 1;
   std::vector<std::string> prefill_workers;
   std::vector<std::string> decode_workers;
+  std::string discovery_file;         // "" = none
+  std::string discovery_prefill_dns;  // host:port; "" = none
+  std::string discovery_decode_dns;
+  absl::Duration discovery_interval = absl::Seconds(1);
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);
   int64_t credit_bytes = int64_t{16} << 10;

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +24,9 @@
 #include "router/abort_relay.h"
 #include "router/chat/prompt_format.h"
 #include "router/config.h"
+#include "router/discovery/discovery.h"
+#include "router/discovery/dns_workers.h"
+#include "router/discovery/worker_directory.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
@@ -74,8 +79,6 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.host = config.host;
   options.port = config.port;
   options.port_sharing = config.num_shards > 1 ? PortSharing::kShared : PortSharing::kExclusive;
-  options.prefill_workers = config.prefill_workers;
-  options.decode_workers = config.decode_workers;
   const auto share = [&](int max) { return (max + config.num_shards - 1) / config.num_shards; };
   options.admission = {.in_flight_max = share(config.requests_max), .waiting_max = share(config.queued_max)};
   options.link_times = {.heartbeat_interval = config.heartbeat_interval, .silence_max = config.peer_silence_max};
@@ -95,7 +98,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
 
 absl::StatusOr<std::vector<std::unique_ptr<Shard>>> StartShards(const RouterConfig& config,
                                                                 const Shard::Shared& shared) {
-  Shard::Options options = ShardOptions(config);
+  Shard::Options options = ShardOptions(config);  // without workers: the directory brings them
   if (options.port_sharing == PortSharing::kShared && options.port != 0) {
     RETURN_IF_ERROR(CheckPortIsFree(options.host, options.port));
   }
@@ -110,8 +113,35 @@ absl::StatusOr<std::vector<std::unique_ptr<Shard>>> StartShards(const RouterConf
   return shards;
 }
 
+std::vector<Discovery::Source> DiscoverySources(const RouterConfig& config) {
+  std::vector<Discovery::Source> sources;
+  if (!config.discovery_file.empty()) {
+    sources.push_back({"file", [file = config.discovery_file] { return ReadWorkerFile(file); }});
+  }
+  const auto add_dns = [&](const std::string& name, WorkerRole role) {
+    if (name.empty()) return;
+    sources.push_back({absl::StrCat("dns of ", WorkerRoleName(role), " workers"),
+                       [=] { return FindDnsWorkers(name, role, &ResolveBySystem); }});
+  };
+  add_dns(config.discovery_prefill_dns, WorkerRole::kPrefill);
+  add_dns(config.discovery_decode_dns, WorkerRole::kDecode);
+  return sources;
+}
+
+// What can be checked without serving; a checkpoint that is not on this machine is not asked for.
+absl::Status Validate(const RouterConfig& config) {
+  RETURN_IF_ERROR(CheckRouterConfig(config));
+  std::error_code error;
+  if (!std::filesystem::exists(config.model_path, error)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer,
+                   Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
+  return MakeContext(config, tokenizer.get()).status();
+}
+
 absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   RETURN_IF_ERROR(CheckRouterConfig(config));
+  ASSIGN_OR_RETURN(const WorkerLists configured,
+                   CheckedWorkerLists(config.prefill_workers, config.decode_workers, "process."));
   ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer,
                    Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
   ASSIGN_OR_RETURN(const ModelContext context, MakeContext(config, tokenizer.get()));
@@ -127,6 +157,14 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .status_board = &status_board,
                                         .abort_relay = &abort_relay,
                                         .thread_pool = &thread_pool}));
+  WorkerDirectory directory;
+  directory.Report("configuration", configured);
+  Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
+  directory.Subscribe([&shards](const WorkerLists& lists) {
+    for (const auto& shard : shards) {
+      shard->SetWorkers({lists.prefill.begin(), lists.prefill.end()}, {lists.decode.begin(), lists.decode.end()});
+    }
+  });
   const int64_t file_limit = base::RaiseFileLimit();
   if (const int64_t connections_max = int64_t{config.connections_max} * config.num_shards;
       file_limit < connections_max) {
@@ -134,9 +172,10 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   }
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
-           {"chat_format", context.prompt_format.name()}, {"prefill_workers", config.prefill_workers.size()},
-           {"decode_workers", config.decode_workers.size()});
+           {"chat_format", context.prompt_format.name()}, {"prefill_workers", directory.lists().prefill.size()},
+           {"decode_workers", directory.lists().decode.size()});
   shutdown.Wait();
+  discovery.Stop();
   LOG_INFO("router drains", {"notice", config.drain_notice}, {"grace", config.drain_grace});
   std::vector<std::thread> drains;
   shutdown.OnSecond([&] {
@@ -167,8 +206,10 @@ int main(int argc, char** argv) {
   tandem::base::ConfigSchema schema("router");
   tandem::router::DefineRouterConfig(schema, &config);
   const absl::StatusOr<tandem::base::ConfigArgs> args = tandem::base::LoadConfig(schema, argc, argv);
-  if (args.ok() && args->should_exit) return 0;
-  const absl::Status status = args.ok() ? tandem::router::Run(config, shutdown) : args.status();
+  if (args.ok() && args->should_exit && !args->is_validation) return 0;
+  const absl::Status status = !args.ok()            ? args.status()
+                              : args->is_validation ? tandem::router::Validate(config)
+                                                    : tandem::router::Run(config, shutdown);
   if (!status.ok()) std::fprintf(stderr, "router: %s\n", std::string(status.message()).c_str());
   return tandem::base::ExitCode(status);
 }

@@ -8,7 +8,11 @@
 namespace tandem::router {
 namespace {
 
-bool TakesRequests(const WorkerView& worker) { return worker.is_up && !worker.is_draining; }
+bool TakesRequests(const WorkerView& worker) { return worker.is_up && !worker.is_draining && !worker.is_removed; }
+
+int64_t CountPresent(const auto& workers) {
+  return std::count_if(workers.begin(), workers.end(), [](const WorkerView& w) { return !w.address.empty(); });
+}
 
 bool IsUsable(const DecodeView& decode, const PrefillView& prefill) {
   if (!TakesRequests(decode) || !TakesRequests(prefill)) return false;
@@ -25,7 +29,10 @@ uint64_t TokensMax(const WorkerView& worker) {
 }
 
 void AppendWorkerReason(std::string& out, const char* role, const WorkerView& worker) {
-  if (worker.is_draining) {
+  if (worker.address.empty()) return;
+  if (worker.is_removed) {
+    absl::StrAppend(&out, "; ", role, " ", worker.address, " is no longer listed");
+  } else if (worker.is_draining) {
     absl::StrAppend(&out, "; ", role, " ", worker.address, " is draining");
   } else if (!worker.is_up) {
     absl::StrAppend(&out, "; ", role, " ", worker.address, " is down: ", worker.detail);
@@ -38,8 +45,8 @@ std::string WhyNone(const ClusterView& view) {
     return std::count_if(workers.begin(), workers.end(), [](const WorkerView& w) { return TakesRequests(w); });
   };
   std::string why =
-      absl::StrCat("no usable pair: ", count(view.prefills), " of ", view.prefills.size(), " prefill and ",
-                   count(view.decodes), " of ", view.decodes.size(), " decode workers are up");
+      absl::StrCat("no usable pair: ", count(view.prefills), " of ", CountPresent(view.prefills), " prefill and ",
+                   count(view.decodes), " of ", CountPresent(view.decodes), " decode workers are up");
   for (const PrefillView& prefill : view.prefills) AppendWorkerReason(why, "prefill", prefill);
   for (const DecodeView& decode : view.decodes) {
     AppendWorkerReason(why, "decode", decode);

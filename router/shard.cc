@@ -169,6 +169,12 @@ class Shard::Loop final {
 
   int port() const { return server_->port(); }
 
+  void SetWorkers(std::vector<std::string> prefill_workers, std::vector<std::string> decode_workers) {
+    poster_->Post([this, prefill = std::move(prefill_workers), decode = std::move(decode_workers)] {
+      cluster_.SetWorkers(prefill, decode);
+    });
+  }
+
  private:
   void Tick() {
     cluster_.Tick(clock_.Now());
@@ -280,6 +286,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Start(const Options& options, cons
 Shard::Shard(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Shard::~Shard() = default;
 int Shard::port() const { return loop_->port(); }
+void Shard::SetWorkers(std::vector<std::string> prefill_workers, std::vector<std::string> decode_workers) {
+  loop_->SetWorkers(std::move(prefill_workers), std::move(decode_workers));
+}
 absl::Status Shard::Drain(const DrainTimes& times) { return loop_->Drain(times); }
 void Shard::HurryDrain() { loop_->HurryDrain(); }
 

@@ -56,6 +56,8 @@ class Shard final {
   Shard& operator=(const Shard&) = delete;
 
   int port() const;
+  // Cluster::SetWorkers() on the shard's thread. From any thread.
+  void SetWorkers(std::vector<std::string> prefill_workers, std::vector<std::string> decode_workers);
   struct DrainTimes {
     absl::Duration notice = absl::ZeroDuration();  // not ready, but serving: so that load balancers look away first
     absl::Duration grace = absl::ZeroDuration();   // after it, for requests under way

@@ -11,10 +11,12 @@ namespace {
 
 std::string StateOf(const WorkerView& worker) {
   if (!worker.is_up) return absl::StrCat("down: ", worker.detail);
+  if (worker.is_removed) return "removed, finishes what runs";
   return worker.is_draining ? "draining" : "up";
 }
 
 void AppendWorker(std::string& out, const char* role, const WorkerView& worker) {
+  if (worker.address.empty()) return;
   absl::StrAppendFormat(&out, "  %-8s %-24s %-20s %016x  in_flight=%d running=%u waiting=%u pages=%u/%u  %s\n", role,
                         worker.address, worker.instance, worker.incarnation, worker.requests_in_flight,
                         worker.load.running_sequences, worker.load.waiting_requests, worker.load.kv_pages_free,
@@ -24,6 +26,7 @@ void AppendWorker(std::string& out, const char* role, const WorkerView& worker) 
 void AppendPairs(std::string& out, const ClusterView& view) {
   for (const DecodeView& decode : view.decodes) {
     for (const PrefillView& prefill : view.prefills) {
+      if (decode.address.empty() || prefill.address.empty()) continue;
       const auto peer = decode.peers.find(prefill.bootstrap_address);
       std::string state = "not reported";
       if (peer != decode.peers.end()) {

@@ -283,6 +283,7 @@ class Options:
     num_shards: int = 1
     num_prefill: int = 1
     num_decode: int = 1
+    num_spare: int = 0  # further workers of each role that the test starts itself: start_prefill(), start_decode()
     further_prefill: tuple = ()  # addresses that the router is given beside the workers'
     further_decode: tuple = ()
     # Further settings of process: of every worker of the role. They replace the patient ones.
@@ -308,9 +309,9 @@ class Cluster:
         self.proxy = None
         self._replaced = []
         names = ["router"]
-        for number in range(options.num_prefill):
+        for number in range(options.num_prefill + options.num_spare):
             names += [f"prefill_rpc{number}", f"prefill_bootstrap{number}", f"prefill_admin{number}"]
-        for number in range(options.num_decode):
+        for number in range(options.num_decode + options.num_spare):
             names += [f"decode_rpc{number}", f"decode_admin{number}"]
         self._ports = dict(zip(names, free_ports(len(names))))
         self._shared = {"model_path": str(checkpoint), "context_length": options.context_length}
@@ -461,6 +462,10 @@ class Cluster:
         } | PATIENT_ROUTER | self.options.router
         process["http"] = PATIENT_ROUTER["http"] | self.options.router.get("http", {})
         self.router = self._start("router", 0, {"cluster": self._shared, "process": process}, ports["router"])
+
+    def addresses(self, role, numbers):
+        """Of the gRPC services of these workers, started or not; role: "prefill", "decode"."""
+        return [f"{HOST}:{self._ports[f'{role}_rpc{number}']}" for number in numbers]
 
     def _decode_address(self, number):
         """Where the router finds that decode worker."""

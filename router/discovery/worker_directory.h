@@ -1,0 +1,54 @@
+// The one owner of the list of workers: several sources say what they know, subscribers hear the union when it changes.
+//
+// A source is the configuration, a file, a name in DNS. A source that fails keeps what it said last: a router serves on
+// with what it has, whatever becomes of the places that it learns from. Each failure is logged once, and so is its end.
+// Whether a listed worker lives is none of the directory's business: its link finds out (worker_link.h).
+// Any thread. Tested by worker_directory_test.cc.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "router/discovery/worker_lists.h"
+
+namespace tandem::router {
+
+class WorkerDirectory final {
+ public:
+  using Subscriber = std::function<void(const WorkerLists&)>;
+
+  WorkerDirectory() = default;
+  WorkerDirectory(const WorkerDirectory&) = delete;
+  WorkerDirectory& operator=(const WorkerDirectory&) = delete;
+
+  // What the source says now; an error leaves what it said before. An address that would stand in both roles is such
+  // an error, too.
+  void Report(const std::string& source, const absl::StatusOr<WorkerLists>& lists) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  WorkerLists lists() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Hears the lists now, then every change, in order; it is called with the directory's lock held and must not call
+  // back. nullptr ends it.
+  void Subscribe(Subscriber subscriber) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Source {
+    WorkerLists lists;
+    std::string error;  // the last one logged; empty: it is well
+  };
+  void Take(const std::string& name, const WorkerLists& lists) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<WorkerLists> UnionWith(const std::string& name, const WorkerLists& lists) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail(const std::string& name, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  std::map<std::string, Source> sources_ ABSL_GUARDED_BY(mutex_);
+  WorkerLists union_ ABSL_GUARDED_BY(mutex_);
+  Subscriber subscriber_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::router

@@ -1,0 +1,56 @@
+#include "router/discovery/worker_directory.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tandem::router {
+namespace {
+
+class WorkerDirectoryTest : public testing::Test {
+ protected:
+  WorkerDirectoryTest() {
+    directory_.Subscribe([this](const WorkerLists& lists) { heard_.push_back(lists); });
+  }
+  WorkerDirectory directory_;
+  std::vector<WorkerLists> heard_;
+};
+
+TEST_F(WorkerDirectoryTest, SubscribersHearTheUnionAndOnlyChanges) {
+  ASSERT_EQ(heard_.size(), 1u) << "what there is already";
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  directory_.Report("dns", WorkerLists{{"p0:1", "p1:1"}, {}});
+  directory_.Report("dns", WorkerLists{{"p0:1", "p1:1"}, {}});
+  ASSERT_EQ(heard_.size(), 3u);
+  EXPECT_EQ(heard_.back(), (WorkerLists{{"p0:1", "p1:1"}, {"d0:1"}}));
+  directory_.Report("file", WorkerLists{{}, {"d0:1"}});
+  ASSERT_EQ(heard_.size(), 3u) << "p0 is still known to the other source";
+  directory_.Report("dns", WorkerLists{});
+  EXPECT_EQ(heard_.back(), (WorkerLists{{}, {"d0:1"}}));
+}
+
+TEST_F(WorkerDirectoryTest, ASourceThatFailsKeepsWhatItSaidLast) {
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) directory_.Report("file", absl::InvalidArgumentError("workers.yaml:3: not YAML"));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1"}, {"d0:1"}}));
+  EXPECT_EQ(heard_.size(), 2u);
+  EXPECT_NE(log.find("workers.yaml:3: not YAML"), std::string::npos) << log;
+  EXPECT_EQ(log.find("workers are not found"), log.rfind("workers are not found")) << "told once: " << log;
+
+  testing::internal::CaptureStderr();
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("workers are found again"), std::string::npos);
+}
+
+TEST_F(WorkerDirectoryTest, AnAddressOfBothRolesIsRefusedWhole) {
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  directory_.Report("dns", WorkerLists{{"d0:1", "p1:1"}, {}});
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1"}, {"d0:1"}}));
+  directory_.Report("dns", WorkerLists{{"p1:1"}, {}});
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1", "p1:1"}, {"d0:1"}}));
+}
+
+}  // namespace
+}  // namespace tandem::router
