@@ -3,6 +3,9 @@
 # Designated initialisers leave out what has a default.
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
+# The services find the libraries that tools/bundle lays beside them; the old kind of tag also holds for what these need.
+BUNDLE_LINKOPTS = ["-Wl,-rpath,$$ORIGIN/../lib,--disable-new-dtags"]
+
 def tandem_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = _COPTS + copts, **kwargs)
 
