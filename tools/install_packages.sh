@@ -7,7 +7,10 @@ cd "$(dirname "$0")/.."
 
 lists=(third_party/packages.txt)
 [ "${1:-}" != --tests ] || lists+=(third_party/packages_test.txt)
-mapfile -t wanted < <(grep -hv '^#' "${lists[@]}")
+# "PACKAGE unless COMMAND": not wanted where the command is there already, by whatever package.
+mapfile -t wanted < <(grep -hv '^#' "${lists[@]}" | while read -r package unless command; do
+  [ "$unless" = unless ] && command -v "$command" >/dev/null || echo "$package"
+done)
 mapfile -t missing < <(
   installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "${wanted[@]}" 2>/dev/null | sed -n 's/^ii //p' | sort -u)
   comm -23 <(printf '%s\n' "${wanted[@]}" | sort -u) <(printf '%s\n' "$installed")

@@ -47,7 +47,7 @@ check format tools/check_format.sh
 echo "== pytest"
 TANDEM_BIN_DIR=$(bazel info bazel-bin 2>/dev/null)
 export TANDEM_BIN_DIR
-"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" tools tests/e2e tests/clients
+"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" tools tests/e2e tests/clients tests/bundle tests/k8s
 # The report counts the failures; without one, pytest itself failed.
 [ -f "$reports/pytest.xml" ] || check pytest false
 
