@@ -54,9 +54,11 @@ void AppendRouterLoad(std::string& out, const RouterLoad& load) {
 template <typename View>
 void AppendWorkers(std::string& out, const std::vector<View>& workers) {
   out += '[';
-  for (size_t i = 0; i < workers.size(); ++i) {
-    out += i == 0 ? "{" : ",{";
-    AppendLoad(out, workers[i]);
+  bool is_first = true;
+  for (const View& worker : workers) {
+    if (worker.address.empty()) continue;
+    out += std::exchange(is_first, false) ? "{" : ",{";
+    AppendLoad(out, worker);
     out += '}';
   }
   out += ']';
@@ -125,6 +127,7 @@ absl::StatusOr<std::string> LoadsBody(absl::string_view query, const ClusterView
   out += ",\"loads\":[";
   int rank = 0;
   const auto append = [&](const WorkerView& worker, const char* role) {
+    if (worker.address.empty()) return;
     absl::StrAppend(&out, rank == 0 ? "{" : ",{", "\"dp_rank\":", rank, ",\"role\":\"", role, "\",");
     AppendLoad(out, worker);
     out += '}';

@@ -26,9 +26,13 @@ ModelContext Context() {
 
 ClusterView View() {
   ClusterView view;
-  view.prefills.resize(1);
+  view.prefills.resize(2);
   view.decodes.resize(2);
-  view.prefills[0].instance = "p0";
+  view.prefills[0].address.clear();  // a place whose worker has left
+  view.prefills[1].address = "p0:1";
+  view.prefills[1].instance = "p0";
+  view.decodes[0].address = "d0:1";
+  view.decodes[1].address = "d1:1";
   view.decodes[0].instance = "d0";
   view.decodes[1].instance = "d1";
   for (DecodeView& decode : view.decodes) {
@@ -59,6 +63,7 @@ TEST(ServerInformationTest, ServerInfoHasOneInternalState) {
   EXPECT_EQ(body.at("max_total_num_tokens").as_int64(), 1280);
   EXPECT_EQ(body.at("router").at("num_in_flight_reqs").as_int64(), 5);
   EXPECT_EQ(body.at("workers").at("decode").at(1).at("instance").as_string(), "d1");
+  EXPECT_EQ(body.at("workers").at("prefill").as_array().size(), 1u) << "empty places are nobody's";
 }
 
 TEST(ServerInformationTest, LoadsHaveAnEntryForEveryWorker) {
