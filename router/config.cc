@@ -54,6 +54,10 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.String("process.discovery.decode_dns", &config->discovery_decode_dns, "The same for decode workers.");
   schema.Duration("process.discovery.interval", &config->discovery_interval, absl::Milliseconds(100), absl::Hours(1),
                   "Between two looks at the file and the names.");
+  schema.Bool(
+      "process.worker_changes", &config->allows_worker_changes,
+      "Take POST and DELETE /workers, from anybody who reaches the port: whoever adds a worker reads prompts. GET "
+      "is always answered.");
   schema.Duration("process.heartbeat_interval", &config->heartbeat_interval, absl::Milliseconds(10), absl::Minutes(1),
                   "How often workers get a sign of life.");
   schema.Duration("process.peer_silence_max", &config->peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),

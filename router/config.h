@@ -31,6 +31,7 @@ struct RouterConfig {
   std::string discovery_prefill_dns;  // host:port; "" = none
   std::string discovery_decode_dns;
   absl::Duration discovery_interval = absl::Seconds(1);
+  bool allows_worker_changes = false;
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);
   int64_t credit_bytes = int64_t{16} << 10;

@@ -149,6 +149,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   Readiness readiness;
   StatusBoard status_board;
   AbortRelay abort_relay;
+  WorkerDirectory directory;
+  directory.Report("configuration", configured);
   boost::asio::thread_pool thread_pool(kPreparationThreads);
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
                    StartShards(config, {.context = &context,
@@ -156,9 +158,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .readiness = &readiness,
                                         .status_board = &status_board,
                                         .abort_relay = &abort_relay,
+                                        .directory = config.allows_worker_changes ? &directory : nullptr,
                                         .thread_pool = &thread_pool}));
-  WorkerDirectory directory;
-  directory.Report("configuration", configured);
   Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
   directory.Subscribe([&shards](const WorkerLists& lists) {
     for (const auto& shard : shards) {
@@ -187,6 +188,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   }
   for (std::thread& drain : drains) drain.join();
   shutdown.OnSecond(nullptr);
+  directory.Subscribe(nullptr);
   LOG_INFO("router ends");
   for (const absl::Status& end : ends) RETURN_IF_ERROR(end);
   return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/log.h"
 #include "prometheus/gauge.h"
 #include "router/answer_writer.h"
@@ -17,6 +18,7 @@
 #include "router/pair_picker.h"
 #include "router/statusz.h"
 #include "router/tokenize_answers.h"
+#include "router/worker_administration.h"
 
 namespace tandem::router {
 namespace {
@@ -93,6 +95,8 @@ const Routes::Route Routes::kRoutes[] = {
     {"/v1/loads", kGet, nullptr, nullptr, &Routes::ServeLoads},
     {"/flush_cache", "GET, HEAD, POST", nullptr, nullptr, &Routes::ServeFlushCache},
     {"/abort_request", kPost, nullptr, nullptr, &Routes::ServeAbort},
+    {"/workers", "GET, HEAD, POST", nullptr, nullptr, &Routes::ServeWorkers},
+    {"/workers/", "GET, HEAD, POST, DELETE", nullptr, nullptr, &Routes::ServeWorker},
 
     {"/health", kGet, nullptr, nullptr, &Routes::ServeHealth},
     {"/readyz", kGet, nullptr, nullptr, &Routes::ServeReady},
@@ -177,6 +181,41 @@ void Routes::ServeAbort(Exchanged exchange) {
     LOG_INFO("requests aborted", {"req", id.empty() ? "all" : id}, {"requests", num_aborted});
     exchange->Respond(Text(200, absl::StrCat("{\"aborted\":", num_aborted, "}"), kJson));
   });
+}
+
+void Routes::ServeWorkers(Exchanged exchange) {
+  if (exchange->request().method != "POST") {
+    return exchange->Respond(Text(200, WorkersBody(parts_.cluster->view(), model_card_.id), kJson));
+  }
+  const std::string body = exchange->TakeBody();
+  exchange->BodyDone();
+  exchange->Respond(ChangeWorkers([&](WorkerDirectory& directory) { return AddWorker(body, directory); }));
+}
+
+void Routes::ServeWorker(Exchanged exchange) {
+  const HttpRequest& request = exchange->request();
+  absl::string_view id = absl::string_view(request.path).substr(sizeof("/workers/") - 1);
+  const bool is_drain = absl::ConsumeSuffix(&id, "/drain");
+  if (is_drain != (request.method == "POST")) {
+    return exchange->Respond(MethodNotAllowed(request, is_drain ? kPost : "GET, HEAD, DELETE"));
+  }
+  if (is_drain) {
+    return exchange->Respond(ChangeWorkers([&](WorkerDirectory& directory) { return DrainWorker(id, directory); }));
+  }
+  if (request.method == "DELETE") {
+    return exchange->Respond(ChangeWorkers([&](WorkerDirectory& directory) { return RemoveWorker(id, directory); }));
+  }
+  absl::StatusOr<std::string> body = WorkerBody(parts_.cluster->view(), model_card_.id, id);
+  exchange->Respond(body.ok() ? Text(200, *std::move(body), kJson) : ErrorResponse(body.status()));
+}
+
+HttpResponse Routes::ChangeWorkers(
+    const std::function<absl::StatusOr<std::string>(WorkerDirectory& directory)>& change) const {
+  if (parts_.directory == nullptr) {
+    return ErrorResponse(absl::PermissionDeniedError("workers are not changed here: process.worker_changes is false"));
+  }
+  absl::StatusOr<std::string> body = change(*parts_.directory);
+  return body.ok() ? Text(202, *std::move(body), kJson) : ErrorResponse(body.status());
 }
 
 void Routes::ServeHealth(Exchanged exchange) { exchange->Respond(Text(200, "ok\n")); }

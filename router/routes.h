@@ -12,6 +12,7 @@
 
 #include "router/abort_relay.h"
 #include "router/body_endpoint.h"
+#include "router/discovery/worker_directory.h"
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
 #include "router/readiness.h"
@@ -26,6 +27,7 @@ class Routes final : public HttpHandler {
   struct Parts {  // all outlive the routes
     RequestPipeline* pipeline = nullptr;
     const Cluster* cluster = nullptr;
+    WorkerDirectory* directory = nullptr;  // nullptr: its workers are not changed by requests
     RouterMetrics* metrics = nullptr;
     const Admission* admission = nullptr;
     const ModelContext* context = nullptr;
@@ -60,6 +62,10 @@ class Routes final : public HttpHandler {
   void ServeLoads(Exchanged exchange);
   void ServeFlushCache(Exchanged exchange);
   void ServeAbort(Exchanged exchange);
+  void ServeWorkers(Exchanged exchange);
+  void ServeWorker(Exchanged exchange);
+  HttpResponse ChangeWorkers(
+      const std::function<absl::StatusOr<std::string>(WorkerDirectory& directory)>& change) const;
   void ServeHealth(Exchanged exchange);
   void ServeReady(Exchanged exchange);
   void ServeMetrics(Exchanged exchange);

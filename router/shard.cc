@@ -100,6 +100,7 @@ class Shard::Loop final {
         shard_(shared.readiness->Join()),
         routes_({.pipeline = &pipeline_,
                  .cluster = &cluster_,
+                 .directory = shared.directory,
                  .metrics = shared.metrics,
                  .admission = &admission_,
                  .context = shared.context,

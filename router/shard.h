@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "router/abort_relay.h"
 #include "router/admission.h"
+#include "router/discovery/worker_directory.h"
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
 #include "router/metrics.h"
@@ -46,6 +47,7 @@ class Shard final {
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
     AbortRelay* abort_relay = nullptr;
+    WorkerDirectory* directory = nullptr;  // that requests may change; nullptr: none may
     boost::asio::thread_pool* thread_pool = nullptr;
   };
 

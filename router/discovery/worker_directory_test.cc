@@ -52,5 +52,32 @@ TEST_F(WorkerDirectoryTest, AnAddressOfBothRolesIsRefusedWhole) {
   EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1", "p1:1"}, {"d0:1"}}));
 }
 
+TEST_F(WorkerDirectoryTest, AnOperatorAddsAndRemovesWhatNobodyElseLists) {
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  EXPECT_TRUE(directory_.Add(WorkerRole::kDecode, "d1:1").ok());
+  EXPECT_EQ(heard_.back(), (WorkerLists{{"p0:1"}, {"d0:1", "d1:1"}}));
+  EXPECT_EQ(directory_.Add(WorkerRole::kDecode, "p0:1").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(directory_.Remove("d0:1").message(), "d0:1 is listed by file: take it off there, or drain it");
+  EXPECT_TRUE(directory_.Remove("d1:1").ok());
+  EXPECT_EQ(heard_.back(), (WorkerLists{{"p0:1"}, {"d0:1"}}));
+  EXPECT_EQ(directory_.Remove("d1:1").code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(WorkerDirectoryTest, AWorkerThatDrainsIsLeftOutUntilItIsAddedOrGone) {
+  const WorkerLists both{{"p0:1"}, {"d0:1", "d1:1"}};
+  directory_.Report("file", both);
+  EXPECT_TRUE(directory_.Drain("d0:1").ok());
+  EXPECT_EQ(heard_.back(), (WorkerLists{{"p0:1"}, {"d1:1"}}));
+  directory_.Report("file", both);
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1"}, {"d1:1"}})) << "though it is still listed";
+  EXPECT_TRUE(directory_.Add(WorkerRole::kDecode, "d0:1").ok());
+  EXPECT_EQ(directory_.lists(), both);
+  EXPECT_TRUE(directory_.Drain("d1:1").ok());
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  directory_.Report("file", both);
+  EXPECT_EQ(directory_.lists(), both) << "it had gone in between: this is another one";
+  EXPECT_EQ(directory_.Drain("nobody:1").code(), absl::StatusCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace tandem::router

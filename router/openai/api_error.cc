@@ -25,6 +25,7 @@ struct ErrorClass {
 constexpr ErrorClass kErrorClasses[] = {
     {absl::StatusCode::kInvalidArgument, 400, "invalid_request_error", nullptr},
     {absl::StatusCode::kUnauthenticated, 401, "authentication_error", "invalid_api_key"},
+    {absl::StatusCode::kPermissionDenied, 403, "permission_error", "permission_denied"},
     {absl::StatusCode::kNotFound, 404, "invalid_request_error", "not_found"},
     {absl::StatusCode::kUnimplemented, 405, "invalid_request_error", "method_not_allowed"},
     {absl::StatusCode::kOutOfRange, 413, "invalid_request_error", "request_too_large"},
