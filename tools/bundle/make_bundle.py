@@ -52,14 +52,20 @@ def needed(path):
     return libraries
 
 
-def package_of(path):
-    """The Debian package that owns a file. dpkg may know it by its name without /usr."""
-    names = [str(path), str(path).removeprefix("/usr")]
-    for name in names:
-        found = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    fail(f"{path} belongs to no Debian package: the bundle can say nothing of its version or licence")
+def owners(paths):
+    """path -> the Debian package that owns it. dpkg knows some files by their names without /usr."""
+    names = [name for path in paths for name in (str(path), str(path).removeprefix("/usr"))]
+    # Its status is 1 where it does not know one of the two names.
+    listed = subprocess.run(["dpkg-query", "-S", *names], capture_output=True, text=True).stdout
+    packages = {}
+    for line in listed.splitlines():
+        package, _, name = line.rpartition(": ")
+        packages[name] = package.split(":")[0]
+    found = {path: packages.get(str(path)) or packages.get(str(path).removeprefix("/usr")) for path in paths}
+    for path, package in found.items():
+        if package is None:
+            fail(f"{path} belongs to no Debian package: the bundle can say nothing of its version or licence")
+    return found
 
 
 def collect(bin_dir, folder):
@@ -76,15 +82,15 @@ def collect(bin_dir, folder):
         run("strip", "--strip-all", "-o", folder / "bin" / service, built)
         files[f"bin/{service}"] = None
     ucx = next(path for name, path in libraries.items() if name.startswith("libucs.so")).parent / "ucx"
-    for module in UCX_MODULES:
-        libraries |= needed(ucx / module)
-        shutil.copyfile((ucx / module).resolve(), folder / "lib" / "ucx" / module)
-        files[f"lib/ucx/{module}"] = package_of((ucx / module).resolve())
-    for name, path in sorted(libraries.items()):
-        package = package_of(path)
-        if package not in BASE_PACKAGES:
-            shutil.copyfile(path, folder / "lib" / name)
-            files[f"lib/{name}"] = package
+    modules = {module: (ucx / module).resolve() for module in UCX_MODULES}
+    for module in modules.values():
+        libraries |= needed(module)
+    package_of = owners([*libraries.values(), *modules.values()])
+    targets = {f"lib/{name}": path for name, path in libraries.items() if package_of[path] not in BASE_PACKAGES}
+    targets |= {f"lib/ucx/{name}": path for name, path in modules.items()}
+    for target, path in sorted(targets.items()):
+        shutil.copyfile(path, folder / target)
+        files[target] = package_of[path]
     for package in sorted({p for p in files.values() if p is not None}):
         (folder / "doc" / package).mkdir(parents=True)
         shutil.copyfile(f"/usr/share/doc/{package}/copyright", folder / "doc" / package / "copyright")
