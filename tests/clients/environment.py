@@ -1,4 +1,4 @@
-"""Clients that run as programs of their own, each in the environment of its list of packages, NAME.txt beside this file.
+"""Clients that run as programs of their own, each in the environment of its list of packages: NAME.txt in this folder.
 
     done = run("sglang", ["-m", "sglang.bench_serving", ...], folder)
 

@@ -11,7 +11,7 @@ programs that look for the last number of an answer find it.
 | problems.jsonl | sgl-eval run NAME --from-dataset | id, problem, expected_answer |
 | sharegpt.json | sglang.bench_serving --dataset-name sharegpt | conversations of a human's and a model's turn |
 | word_problems.yaml, .jsonl | lm_eval, a task that generates | question, answer: the sentence |
-| which_sum.yaml, .jsonl | lm_eval, a task that compares the log-probabilities of choices | question, choices, answer: index |
+| which_sum.yaml, .jsonl | lm_eval, a task that compares choices by log-probability | question, choices, answer: index |
 """
 
 import argparse
@@ -98,7 +98,7 @@ def which_sum(rng, count):
         choices = sorted(values)
         rng.shuffle(choices)
         records.append({
-            "question": f"<｜User｜>{question}<｜Assistant｜></think>{working}\n",
+            "question": f"<｜begin▁of▁sentence｜><｜User｜>{question}<｜Assistant｜></think>{working}\n",
             "choices": [f"{head} {choice}." for choice in choices],
             "answer": choices.index(value),
         })
