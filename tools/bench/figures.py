@@ -1,20 +1,9 @@
-"""Figures from samples: percentiles, and what a Prometheus histogram gained between two readings."""
+"""What a Prometheus histogram gained between two readings of a metrics page."""
 
 import math
 import re
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-
-
-def summary(samples):
-    """{count, mean, p50, p90, p99, max} of numbers; a quantile is the smallest sample that so many do not exceed."""
-    if not samples:
-        return {"count": 0}
-    ordered = sorted(samples)
-    figures = {"count": len(ordered), "mean": sum(ordered) / len(ordered)}
-    for name, quantile in QUANTILES.items():
-        figures[name] = ordered[max(0, math.ceil(quantile * len(ordered)) - 1)]
-    return figures | {"max": ordered[-1]}
 
 
 def read_histogram(page, name):
