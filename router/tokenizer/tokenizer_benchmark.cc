@@ -1,5 +1,6 @@
 // Speed of encoding and decoding on one thread with the real vocabulary, and the time to load it.
-// bazel run -c opt //router/tokenizer:tokenizer_benchmark; needs the reference files (TANDEM_SHARED_DIR).
+// bazel run -c opt //router/tokenizer:tokenizer_benchmark; needs the reference files (TANDEM_SHARED_DIR). A text has at
+// least so many bytes: 1 is the file as it is. tools/bench/tokenizer_peers.py times other tokenizers on the same texts.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -41,20 +42,22 @@ std::string Repeat(const std::string& unit, size_t num_bytes) {
   return text;
 }
 
+constexpr int64_t kMegabyte = 1 << 20;
+
 // English with search results; a JSON conversation with Chinese; one letter without end.
-std::string TextOfKind(int64_t kind) {
+std::string TextOfKind(int64_t kind, size_t num_bytes = kMegabyte) {
   switch (kind) {
     case 0:
-      return Repeat(Require(ReadReferenceFile("data/chat/test_output_search_wo_date.txt"), "English"), 1 << 20);
+      return Repeat(Require(ReadReferenceFile("data/chat/test_output_search_wo_date.txt"), "English"), num_bytes);
     case 1:
-      return Repeat(Require(ReadReferenceFile("data/chat/test_input.json"), "JSON"), 1 << 20);
+      return Repeat(Require(ReadReferenceFile("data/chat/test_input.json"), "JSON"), num_bytes);
     default:
-      return Repeat("a", 1 << 20);
+      return Repeat("a", num_bytes);
   }
 }
 
 void BM_Encode(benchmark::State& state) {
-  const std::string text = TextOfKind(state.range(0));
+  const std::string text = TextOfKind(state.range(0), static_cast<size_t>(state.range(1)));
   const Tokenizer& tokenizer = RealTokenizer();
   for (auto _ : state) {
     absl::StatusOr<std::vector<TokenId>> ids = tokenizer.Encode(text, Tokenizer::AddedTokens::kMatch);
@@ -62,7 +65,7 @@ void BM_Encode(benchmark::State& state) {
   }
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * text.size()));
 }
-BENCHMARK(BM_Encode)->ArgName("kind")->Arg(0)->Arg(1)->Arg(2);
+BENCHMARK(BM_Encode)->ArgNames({"kind", "bytes"})->ArgsProduct({{0, 1}, {1, kMegabyte}})->Args({2, kMegabyte});
 
 void BM_DecodeTokenByToken(benchmark::State& state) {
   const std::string text = TextOfKind(state.range(0));
