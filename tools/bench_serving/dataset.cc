@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<BenchRequest>> MakeDataset(const Flags& flags, const 
     case Dataset::kRandomIds:
       return RandomIds(flags, texts);
     case Dataset::kRandom:
-      return RandomTexts(flags, texts);
+      return flags.dataset_path.empty() ? RandomIds(flags, texts) : RandomTexts(flags, texts);
     case Dataset::kSharedPrefix:
       return SharedPrefix(flags, texts);
     case Dataset::kSharegpt:

@@ -1,6 +1,7 @@
 // The requests of a run, from the seed and, for some, a file on this machine. Nothing is downloaded.
 //
-// random-ids: texts (or ids) without meaning of uniform lengths. random: the same lengths, cut from a file's texts.
+// random-ids: texts (or ids) without meaning of uniform lengths. random: the same lengths, cut from a
+// file's texts where there is one.
 // generated-shared-prefix: groups that share a system prompt. sharegpt, custom: first question and answer of each
 // conversation; custom and openai lines may also hold a prompt, or messages as an API takes them.
 // Lengths by default as SGLang draws them. Tested by dataset_test.cc.

@@ -150,6 +150,14 @@ TEST_F(DatasetTest, RandomCutsAndRepeatsTheFilesTexts) {
   for (const BenchRequest& request : Make()) EXPECT_EQ(request.text, " aa bb cc aa bb cc aa");
 }
 
+TEST_F(DatasetTest, RandomWithoutAFileIsWords) {
+  const std::vector<BenchRequest> words = Make();
+  flags_.dataset = Dataset::kRandom;
+  const std::vector<BenchRequest> without_file = Make();
+  ASSERT_EQ(without_file.size(), words.size());
+  for (size_t i = 0; i < words.size(); ++i) EXPECT_EQ(without_file[i].text, words[i].text);
+}
+
 TEST_F(DatasetTest, LinesMayBeConversationsPromptsOrMessages) {
   flags_.backend = Backend::kChat;
   WriteFile(Dataset::kCustom, R"({"prompt":" aa bb","output_len":5}

@@ -164,7 +164,7 @@ const std::vector<Flag>& AllFlags() {
       {"header", Arity::kSeveral, "NAME=VALUE ..., sent with every request", TakeHeader},
       {"dataset-name", Arity::kOne, "sharegpt, random, random-ids, generated-shared-prefix, custom, openai",
        TakeDataset},
-      Text("dataset-path", &Flags::dataset_path, "the file of sharegpt, random (its texts), custom and openai"),
+      Text("dataset-path", &Flags::dataset_path, "the file of sharegpt, custom and openai, and of the texts of random"),
       Count("num-prompts", &Flags::num_prompts, 1, "1000"),
       Count("random-input-len", &Flags::random_input_len, 1, "1024 tokens"),
       Count("random-output-len", &Flags::random_output_len, 1, "1024 tokens"),
@@ -205,8 +205,8 @@ const std::vector<Flag>& AllFlags() {
 }
 
 absl::Status Check(const Flags& flags) {
-  const bool needs_file = flags.dataset == Dataset::kSharegpt || flags.dataset == Dataset::kRandom ||
-                          flags.dataset == Dataset::kCustom || flags.dataset == Dataset::kOpenai;
+  const bool needs_file =
+      flags.dataset == Dataset::kSharegpt || flags.dataset == Dataset::kCustom || flags.dataset == Dataset::kOpenai;
   if (needs_file && flags.dataset_path.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--dataset-name ", flags.dataset_name,
                                                    " needs --dataset-path: nothing is downloaded; random-ids and ",

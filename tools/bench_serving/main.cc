@@ -75,6 +75,9 @@ class Program {
     ASSIGN_OR_RETURN(const std::unique_ptr<const router::Tokenizer> tokenizer, router::Tokenizer::Load(tokenizer_path));
     ASSIGN_OR_RETURN(const TokenTexts texts, TokenTexts::Of(*tokenizer));
     ASSIGN_OR_RETURN(const std::vector<BenchRequest> requests, MakeDataset(flags_, texts));
+    if (flags_.dataset == Dataset::kRandom && flags_.dataset_path.empty()) {
+      std::fputs("note: --dataset-name random without --dataset-path: texts of drawn words, as random-ids\n", stderr);
+    }
     RETURN_IF_ERROR(WarmUp(requests.front()));
     if (flags_.flush_cache) RETURN_IF_ERROR(FlushCache());
     return RunLoad(requests, texts);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -91,21 +92,24 @@ class Probes {
   }
 
  private:
+  // One probe after the other, at least one.
   void RunOne(const Arguments& arguments, StepWorkers& workers, int index) {
-    for (uint64_t seed = kFirstSeed + index; !is_ending_; seed += arguments.num_probes) {
-      LatencyProbe probe(arguments.probe, workers, base::RealClock());
-      for (; !is_ending_; seed += arguments.num_probes) {
-        const absl::StatusOr<Added> added = probe.Run(seed);
-        absl::MutexLock lock(&mutex_);
-        if (!added.ok()) {
-          if (num_failures_++ == 0) std::fprintf(stderr, "%s\n", std::string(added.status().message()).c_str());
-          break;  // a new connection
-        }
-        before_.push_back(added->before);
-        after_.insert(after_.end(), added->after.begin(), added->after.end());
-        both_.push_back(added->before + added->after.front());
+    std::optional<LatencyProbe> probe;
+    uint64_t seed = kFirstSeed + index;
+    do {
+      if (!probe.has_value()) probe.emplace(arguments.probe, workers, base::RealClock());
+      const absl::StatusOr<Added> added = probe->Run(seed);
+      seed += arguments.num_probes;
+      absl::MutexLock lock(&mutex_);
+      if (!added.ok()) {
+        if (num_failures_++ == 0) std::fprintf(stderr, "%s\n", std::string(added.status().message()).c_str());
+        probe.reset();  // its connection is in an unknown state
+        continue;
       }
-    }
+      before_.push_back(added->before);
+      after_.insert(after_.end(), added->after.begin(), added->after.end());
+      both_.push_back(added->before + added->after.front());
+    } while (!is_ending_);
   }
 
   std::atomic<bool> is_ending_ = false;
