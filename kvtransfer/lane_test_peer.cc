@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -23,13 +24,18 @@ namespace tandem::kvtransfer {
 namespace {
 
 int RunSource(uint64_t pool_bytes, uint64_t seed) {
-  auto source = UcxSource::Start({.pool_bytes = pool_bytes, .is_epoch_readable = IsRigEpochReadable});
+  std::atomic<bool> is_filled = false;
+  const auto is_epoch_readable = [&is_filled](const FetchOrigin& origin) {
+    return is_filled && IsRigEpochReadable(origin);  // as an engine does: what is not written yet is not readable
+  };
+  auto source = UcxSource::Start({.pool_bytes = pool_bytes, .is_epoch_readable = is_epoch_readable});
   if (!source.ok()) {
     std::printf("%s\n", source.status().ToString().c_str());
     return 1;
   }
   FillRandom((*source)->pool(), seed);
-  auto tcp = TcpSource::Start({.pool = (*source)->pool(), .is_epoch_readable = IsRigEpochReadable});
+  is_filled = true;
+  auto tcp = TcpSource::Start({.pool = (*source)->pool(), .is_epoch_readable = is_epoch_readable});
   if (!tcp.ok()) {
     std::printf("%s\n", tcp.status().ToString().c_str());
     return 1;

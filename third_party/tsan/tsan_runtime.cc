@@ -5,11 +5,18 @@
 // definitions below take the place of the library's in the executable (for gRPC too, whose own mutexes they are), call
 // the library's, and say what was acquired and released. Conditions are evaluated by whichever thread unlocks; what
 // they read is under the mutex, and is ignored.
+// gRPC: what a callback may rely on is said at its doors, below; what the library does inside is ignored.
 // Tested by //bazel:sanitizers_test.
 #include <dlfcn.h>
 
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "grpc/grpc.h"
+#include "grpcpp/support/server_callback.h"
 
 extern "C" {
 void __tsan_acquire(void* address);
@@ -21,10 +28,20 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 const char* __tsan_default_suppressions() {
   return
-      // What the library copies, sends and frees is handed over by atomics of its own.
+      // gRPC copies, sends and frees what it has handed from thread to thread by atomics of its own.
       "called_from_lib:libgrpc.so.29\n"
+      // The same, its portability layer.
       "called_from_lib:libgpr.so.29\n"
-      "called_from_lib:libgrpc++.so.1.51\n";
+      // The same, its C++ layer.
+      "called_from_lib:libgrpc++.so.1.51\n"
+      // The same, its parser.
+      "called_from_lib:libupb.so.29\n"
+      // The same: a call's statuses, which gRPC makes on one thread and drops on another, are counted by atomics.
+      "called_from_lib:libabsl_status.so\n"
+      // The same, what such a status carries.
+      "called_from_lib:libabsl_cord.so\n"
+      // The graph by which Abseil sees deadlocks is under a spin lock of the library's own.
+      "called_from_lib:libabsl_graphcycles_internal.so\n";
 }
 }
 
@@ -36,6 +53,48 @@ Function Next(const char* symbol) {
 }
 
 }  // namespace
+
+// What was written before a batch of operations was started is seen by the callback that ends it. In between gRPC hands
+// it from thread to thread by lock-free queues.
+struct grpc_cq_completion;
+
+extern "C" {
+
+grpc_call_error grpc_call_start_batch(grpc_call* call, const grpc_op* ops, size_t num_ops, void* tag, void* reserved) {
+  static const auto start = Next<decltype(&grpc_call_start_batch)>("grpc_call_start_batch");
+  __tsan_release(tag);
+  return start(call, ops, num_ops, tag, reserved);
+}
+
+grpc_event grpc_completion_queue_next(grpc_completion_queue* queue, gpr_timespec deadline, void* reserved) {
+  static const auto next = Next<decltype(&grpc_completion_queue_next)>("grpc_completion_queue_next");
+  const grpc_event event = next(queue, deadline, reserved);
+  if (event.type == GRPC_OP_COMPLETE) __tsan_acquire(event.tag);
+  return event;
+}
+}
+
+void grpc_cq_end_op(grpc_completion_queue* queue, void* tag, absl::Status error,
+                    void (*done)(void*, grpc_cq_completion*), void* done_argument, grpc_cq_completion* storage,
+                    bool is_internal) {
+  static const auto end = Next<decltype(&grpc_cq_end_op)>(
+      "_Z14grpc_cq_end_opP21grpc_completion_queuePvN4absl7debian36StatusEPFvS1_P18grpc_cq_completionES1_S6_b");
+  __tsan_acquire(tag);
+  __tsan_release(tag);
+  end(queue, tag, std::move(error), done, done_argument, storage, is_internal);
+}
+
+namespace grpc::internal {
+
+// The last of a call's callbacks to end has seen what the others did; it may have ended inside the library.
+void ServerCallbackCall::ScheduleOnDone(bool is_inline) {
+  static const auto schedule =
+      Next<void (*)(ServerCallbackCall*, bool)>("_ZN4grpc8internal18ServerCallbackCall14ScheduleOnDoneEb");
+  __tsan_acquire(&callbacks_outstanding_);
+  schedule(this, is_inline);
+}
+
+}  // namespace grpc::internal
 
 namespace absl {
 ABSL_NAMESPACE_BEGIN
