@@ -59,7 +59,8 @@ std::vector<int32_t> Golden::ToInts(const Tensor& tensor) {
 
 RunBound ReadRunBound(const std::string& model, const std::string& run) {
   const boost::json::value& bound = Manifest().at("models").at(model).at("bounds").at(run);
-  return {bound.at("median_row_d").to_number<double>(), bound.at("argmax_other").to_number<double>()};
+  const auto number = [&](const char* name) { return bound.at(name).to_number<double>(); };
+  return {number("d"), number("median_row_d"), number("argmax_other"), number("decided_gap")};
 }
 
 std::string ReadCheckpointSha256(const std::string& model, const std::string& file) {

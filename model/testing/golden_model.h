@@ -23,6 +23,9 @@ struct GoldenCase {
   std::string checkpoint;
   std::vector<int> contexts;
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  // Where the bounds of a file without its own are: another file, and its context.
+  std::string bounds_of = {};
+  int bounds_context = 0;
 };
 inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
 
@@ -31,8 +34,20 @@ class LayerAlone final {
  public:
   LayerAlone(std::shared_ptr<const Checkpoint> checkpoint, int layer, kvcache::KvCacheDtype kv_cache_dtype);
 
+  // A mistake made on purpose, to see that a comparison notices it.
+  struct Mistake {
+    std::string name;
+    float softmax_scale_factor = 1;
+    int num_keys_dropped = 0;    // of the index_topk that a row chooses, the least
+    int rope_is_late_from = -1;  // rows from this one on are rotated as the position after theirs
+    int lost_page = -1;          // its latent records are zero
+  };
+
   // Logits of every row; stages arrive at `tap`.
-  std::vector<float> Run(absl::Span<const int32_t> tokens, const TensorTap& tap) const;
+  std::vector<float> Run(absl::Span<const int32_t> tokens, const TensorTap& tap) const {
+    return Run(tokens, tap, Mistake());
+  }
+  std::vector<float> Run(absl::Span<const int32_t> tokens, const TensorTap& tap, const Mistake& mistake) const;
 
  private:
   const int layer_;
@@ -54,20 +69,30 @@ class GoldenModel final {
     double median_row_d = 0;   // of single rows: does not feel the few where noise makes another choice
     double kl = 0;             // mean over the stored rows
     int num_other_argmax = 0;  // of all n rows
+    // Largest gap between the reference's two largest logits in a steady row with another argmax. Steady: the
+    // reference's choices of experts and positions in it are beyond noise.
+    double other_gap_max = 0;
   };
+  // Where a comparison of n rows is beyond what a right implementation may differ by; empty where it is not.
+  static std::vector<std::string> Violations(const Comparison& comparison, const RunBound& bound, int n);
   // Logits [n, vocab] against `run`'s golden rows and argmaxes. Prints a line.
   Comparison Compare(int n, const std::string& run, const std::vector<float>& logits) const;
 
+  // What noise does to the run at this context.
+  RunBound BoundOf(int n, const std::string& run) const;
+  // The same of a layer alone, where almost every row agrees to the last bit, so that d may be less.
+  RunBound BoundOfALayerAlone(int n, const std::string& run) const;
   // Every layer alone, every context: bounds that a mistake of 2 % breaks.
   void ExpectEachLayerAloneMatches() const;
-  // All layers and the MTP layer on top, every context, in chunks of 100 rows: the specification's bounds. For
-  // checkpoints whose layers add little to the residual stream.
+  // All layers and the MTP layer on top, every context, in chunks of 100 rows: the noise's bounds, which are within
+  // the specification's. For checkpoints whose layers add little to the residual stream.
   void ExpectTheWholeOfACalmModelMatches() const;
   // The same of any checkpoint, without MTP: the bounds that FP32-sized noise gives.
   void ExpectTheWholeModelMatchesWithinNoise() const;
 
  private:
   TestModel BuildModel(int n) const;
+  std::vector<bool> SteadyRows(int n, const std::string& run) const;
 
   const GoldenCase case_;
   const Golden golden_;

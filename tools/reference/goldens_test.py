@@ -241,7 +241,7 @@ def test_model_goldens_are_complete_and_agree_with_themselves(name):
             stored = argmax < logits.shape[1]
             assert np.array_equal(logits[stored].argmax(1), argmax[stored])
             if golden.has_bounds:
-                assert set(bounds[f"c{n}.{run}"]) == {"median_row_d", "argmax_other"}
+                assert set(bounds[f"c{n}.{run}"]) == {"d", "median_row_d", "argmax_other", "decided_gap"}
 
 
 def test_all_goldens_together_stay_small():

@@ -33,11 +33,10 @@ GOLDENS = {
     "v32-micro": Golden("v32-micro", (1, 16, 17, 40, 200), stage_context=40),
     "v32-tiny": Golden("v32-tiny", (1, 64, 65, 200, 1000), stage_context=65),
     "v32-tiny-calm": Golden("v32-tiny-calm", (1, 64, 65, 200, 1000), has_layers=False),
-    "v32-tiny-bf16": Golden("v32-tiny", (65, 200), has_whole=False, has_bounds=False, switches=BF16_LATENT),
-    "v32-tiny-calm-bf16": Golden(
-        "v32-tiny-calm", (65, 1000), has_layers=False, has_bounds=False, switches=BF16_LATENT
-    ),
-    # Beyond original_max_position_embeddings and beyond 64 pages.
+    "v32-tiny-bf16": Golden("v32-tiny", (65, 200), has_whole=False, switches=BF16_LATENT),
+    "v32-tiny-calm-bf16": Golden("v32-tiny-calm", (65, 1000), has_layers=False, switches=BF16_LATENT),
+    # Beyond original_max_position_embeddings and beyond 64 pages. Bounds are those of 1,000 tokens (bf16 layers: 200):
+    # that a context is long is no reason to be further off.
     "v32-tiny-4097": Golden("v32-tiny", (4097,), has_whole=False, has_bounds=False),
     "v32-tiny-calm-4097": Golden("v32-tiny-calm", (4097,), has_layers=False, has_bounds=False),
     "v32-tiny-calm-bf16-4097": Golden(
@@ -47,6 +46,7 @@ GOLDENS = {
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16
 NOISY_RUNS = 3
+STEADY_MARGIN = 1e-3  # of a choice that noise does not change: index logits over the largest, router scores
 SMALLEST_MEDIAN_BOUND = 2e-4  # where a context has few rows, noise may happen to hit none of them
 
 # How each captured stage is stored.
@@ -72,9 +72,9 @@ def positions_of(n):
     return sorted({p for p in wanted if 0 <= p < n})[-MAX_POSITIONS:]
 
 
-def row_distances(x, y):
-    """d = 1 - 2<x,y> / (<x,x> + <y,y>) of each row."""
-    return 1 - 2 * np.sum(x * y, axis=-1) / (np.sum(x * x, axis=-1) + np.sum(y * y, axis=-1))
+def distance(x, y, axis=None):
+    """d = 1 - 2<x,y> / (<x,x> + <y,y>): over all of them, or along an axis."""
+    return 1 - 2 * np.sum(x * y, axis=axis) / (np.sum(x * x, axis=axis) + np.sum(y * y, axis=axis))
 
 
 def _top_two_margin(logits):
@@ -82,20 +82,33 @@ def _top_two_margin(logits):
     return top[:, 1] - top[:, 0]
 
 
-def _bounds(golden, loaded, run, out, positions):
-    """What FP32-sized noise does to a run, with some room: bounds for an implementation that sums in another order.
+def _is_steady(out, num_layers):
+    """Whether the row's own choices of experts and positions are beyond noise in each of the first layers."""
+    margins = np.minimum(np.min(out.index_margin[:num_layers], 0), np.min(out.router_margin[:num_layers], 0))
+    return margins >= STEADY_MARGIN
 
-    median_row_d bounds the median over `positions` of a row's d; argmax_other the share of all rows whose argmax is
-    another. The median does not feel the few rows where noise makes another choice of experts or positions.
+
+def _bounds(noisy_runs, logits, is_steady, positions):
+    """What FP32-sized noise does to a run's logits, with some room: for an implementation that sums in another order.
+
+    d and median_row_d: over the stored logits, and the median of single rows, which does not feel the few where noise
+    makes another choice of experts or positions. argmax_other: the share of rows whose argmax may be another.
+    decided_gap: where the two largest logits of a steady row are further apart, its argmax may not.
     """
-    median, share = 0.0, 0.0
-    for seed in range(NOISY_RUNS):
-        noisy = run(model.Model(loaded, golden.switches, noise=np.random.default_rng(seed))).logits
-        median = max(median, float(np.median(row_distances(noisy[positions], out.logits[positions]))))
-        share = max(share, float(np.mean(noisy.argmax(1) != out.logits.argmax(1))))
+    stored = logits[positions][:, :LOGIT_COLUMNS]
+    gaps = _top_two_margin(logits)
+    d, median, share, gap = 0.0, 0.0, 0.0, 0.0
+    for noisy in noisy_runs:
+        is_other = noisy.argmax(1) != logits.argmax(1)
+        d = max(d, distance(noisy[positions][:, :LOGIT_COLUMNS], stored))
+        median = max(median, float(np.median(distance(noisy[positions], logits[positions], axis=-1))))
+        share = max(share, float(np.mean(is_other)))
+        gap = max(gap, *gaps[is_other & is_steady], 0.0)
     return {
+        "d": 2 * d,
         "median_row_d": max(2 * median, SMALLEST_MEDIAN_BOUND),
-        "argmax_other": min(1.0, 1.5 * share + 2 / len(out.logits)),
+        "argmax_other": min(1.0, 1.5 * share + 2 / len(logits)),
+        "decided_gap": 2 * gap,
     }
 
 
@@ -109,6 +122,11 @@ def _outputs(out, positions):
     }
 
 
+def _noisy_models(golden, loaded):
+    for seed in range(NOISY_RUNS):
+        yield model.Model(loaded, golden.switches, noise=np.random.default_rng(seed))
+
+
 def _whole(golden, loaded, tokens, positions, with_stages):
     """-> ({tensor name: Tensor}, {run: bounds}) of the runs `whole` and `mtp`."""
     reference = model.Model(loaded, golden.switches)
@@ -120,12 +138,22 @@ def _whole(golden, loaded, tokens, positions, with_stages):
         "mtp.tokens": i32(next_tokens),
         "mtp.logits": f32(mtp_logits[positions][:, :LOGIT_COLUMNS]),
         "mtp.argmax": i32(mtp_logits.argmax(1)),
+        "mtp.top2_margin": f32(_top_two_margin(mtp_logits)),
     }
     if with_stages:
         tensors["whole.final_hidden"] = bf16(out.final_hidden)
     if not golden.has_bounds:
         return tensors, {}
-    return tensors, {"whole": _bounds(golden, loaded, lambda noisy: noisy.forward(tokens), out, positions)}
+    noisy, noisy_mtp = [], []
+    for noisy_model in _noisy_models(golden, loaded):
+        noisy_out = noisy_model.forward(tokens)
+        noisy.append(noisy_out.logits)
+        noisy_mtp.append(noisy_model.forward_mtp(noisy_out.final_hidden, next_tokens, noisy_out))
+    num_layers = loaded.config.num_hidden_layers
+    return tensors, {
+        "whole": _bounds(noisy, out.logits, _is_steady(out, num_layers), positions),
+        "mtp": _bounds(noisy_mtp, mtp_logits, _is_steady(out, num_layers + 1), positions),
+    }
 
 
 def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
@@ -140,8 +168,8 @@ def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
                 tensors[f"{run}.{stage}"] = STAGE_TYPES[stage](value[positions])
     if not golden.has_bounds:
         return tensors, {}
-    bounds = _bounds(golden, loaded, lambda noisy: noisy.forward(tokens, layers=[layer]), out, positions)
-    return tensors, {run: bounds}
+    noisy = [noisy.forward(tokens, layers=[layer]).logits for noisy in _noisy_models(golden, loaded)]
+    return tensors, {run: _bounds(noisy, out.logits, _is_steady(out, 1), positions)}
 
 
 def make_context(golden, loaded, n):
@@ -169,6 +197,12 @@ def make(folder, checkpoint_folder, name):
         made = make_context(golden, loaded, n)
         tensors |= made[0]
         bounds |= made[1]
+    # One gap for all contexts of a run: the short ones have too few near ties to find theirs.
+    for run in {key.partition(".")[2] for key in bounds}:
+        of_run = [b for key, b in bounds.items() if key.partition(".")[2] == run]
+        gap = max(b["decided_gap"] for b in of_run)
+        for b in of_run:
+            b["decided_gap"] = gap
     safetensors_io.write(folder / f"{name}.safetensors", tensors)
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) if path.exists() else {"models": {}}
