@@ -42,16 +42,25 @@ void ShutdownSignal::Listen() {
     int signal_number = 0;
     if (sigwait(&set, &signal_number) != 0) continue;
     if (signal_number == SIGUSR2) return;
+    absl::MutexLock lock(&mutex_);
+    if (!has_started_) {
+      LOG_INFO("stopped during the start", {"signal", signal_number});
+      _exit(0);
+    }
     if (++count == 1) {
-      LOG_INFO("draining", {"signal", signal_number});
+      LOG_INFO("asked to stop", {"signal", signal_number});
       received_.Notify();
       continue;
     }
     LOG_WARNING("further signal while draining, ending at once", {"signal", signal_number}, {"signals", count});
-    absl::MutexLock lock(&mutex_);
     if (hurry_ == nullptr || count > 2) _exit(1);
     hurry_();
   }
+}
+
+void ShutdownSignal::Started() {
+  absl::MutexLock lock(&mutex_);
+  has_started_ = true;
 }
 
 void ShutdownSignal::Wait() { received_.WaitForNotification(); }

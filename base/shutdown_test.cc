@@ -13,11 +13,24 @@ TEST(ShutdownDeathTest, TheFirstSignalEndsTheWait) {
     EXPECT_EXIT(
         {
           ShutdownSignal shutdown;
+          shutdown.Started();
           kill(getpid(), signal_number);
           shutdown.Wait();
           _exit(42);
         },
-        ::testing::ExitedWithCode(42), "draining signal=");
+        ::testing::ExitedWithCode(42), "asked to stop signal=");
+  }
+}
+
+TEST(ShutdownDeathTest, ASignalDuringTheStartEndsTheProcessAtOnceAndCleanly) {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    EXPECT_EXIT(
+        {
+          ShutdownSignal shutdown;
+          kill(getpid(), signal_number);
+          for (;;) pause();
+        },
+        ::testing::ExitedWithCode(0), "stopped during the start signal=");
   }
 }
 
@@ -25,6 +38,7 @@ TEST(ShutdownDeathTest, TheSecondSignalEndsTheProcessAtOnce) {
   EXPECT_EXIT(
       {
         ShutdownSignal shutdown;
+        shutdown.Started();
         kill(getpid(), SIGTERM);
         shutdown.Wait();
         kill(getpid(), SIGTERM);
@@ -37,6 +51,7 @@ TEST(ShutdownDeathTest, TheSecondSignalCallsWhoeverHasSomebodyToTellAndTheThirdE
   EXPECT_EXIT(
       {
         ShutdownSignal shutdown;
+        shutdown.Started();
         kill(getpid(), SIGTERM);
         shutdown.Wait();
         absl::Notification hurried;

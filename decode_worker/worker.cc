@@ -154,8 +154,8 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                                config_.admin_host, config_.admin_port,
                                worker_shell::WorkerAdminHandlers(
                                    "decode worker", [this] { return DescribeLinks(); }, status_, metrics_)));
-  LOG_INFO("decode worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
-           {"admin_port", admin_port()}, {"kv_pages", layout.num_pages}, {"context_length_max", context_length_max});
+  LOG_INFO("decode worker is ready", {"rpc_port", rpc_port()}, {"admin_port", admin_port()},
+           {"kv_pages", layout.num_pages}, {"context_length_max", context_length_max});
   return absl::OkStatus();
 }
 

@@ -172,8 +172,8 @@ absl::Status Worker::Core::Start() {
                                config_.admin_host, config_.admin_port,
                                worker_shell::WorkerAdminHandlers(
                                    "prefill worker", [this] { return DescribeLinks(); }, status_, metrics_)));
-  LOG_INFO("prefill worker is ready", {"instance", identity.instance()}, {"rpc_port", rpc_port()},
-           {"bootstrap_port", bootstrap_port()}, {"admin_port", admin_port()}, {"kv_pages", layout.num_pages},
+  LOG_INFO("prefill worker is ready", {"rpc_port", rpc_port()}, {"bootstrap_port", bootstrap_port()},
+           {"admin_port", admin_port()}, {"kv_pages", layout.num_pages},
            {"chunked_prefill_size", config_.chunked_prefill_size});
   return absl::OkStatus();
 }

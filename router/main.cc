@@ -175,6 +175,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"chat_format", context.prompt_format.name()}, {"prefill_workers", directory.lists().prefill.size()},
            {"decode_workers", directory.lists().decode.size()});
+  shutdown.Started();
   shutdown.Wait();
   discovery.Stop();
   LOG_INFO("router drains", {"notice", config.drain_notice}, {"grace", config.drain_grace});

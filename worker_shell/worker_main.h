@@ -44,6 +44,7 @@ int WorkerMain(int argc, char** argv, const std::string& role) {
     std::fprintf(stderr, "%s cannot start: %s\n", service.c_str(), worker.status().ToString().c_str());
     return base::ExitCode(worker.status());
   }
+  shutdown.Started();
   shutdown.Wait();
   LOG_INFO("draining", {"timeout", config.drain_timeout});
   const absl::Status drained = (*worker)->Drain(config.drain_timeout);

@@ -1,12 +1,14 @@
 """Stopping services under load: what runs is finished, what could go elsewhere goes there, and nobody is left in doubt."""
 
+import errno
+import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.e2e.asking import LONG_QUESTION, chat, plain
-from tests.e2e.cluster import get, wait_until
+from tests.e2e.cluster import Cluster, get, wait_until
 from tests.e2e.held_stream import LONG_WHOLE, HeldStream, error_of, finish_reason
 from tests.e2e.raw_http import RawHttp
 
@@ -150,3 +152,33 @@ def test_a_router_that_must_end_early_tells_every_client_and_ends_with_1(fresh_c
         assert cluster.router.wait() == 1
         for worker in (cluster.prefill, cluster.decode):
             wait_until(lambda: not worker.held(), lambda: f"{worker.name} holds {worker.held()}")
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode", "router"])
+def test_a_signal_during_the_start_ends_a_service_at_once_with_0(micro, tmp_path, role):
+    """The checkpoint's config.json is a pipe that says nothing: a start that takes as long as this test wants."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    for file in micro.iterdir():
+        if file.name != "config.json":
+            (slow / file.name).symlink_to(file)
+    os.mkfifo(slow / "config.json")
+    cluster = Cluster(tmp_path / "cluster", slow)
+    getattr(cluster, f"start_{role}")()
+    (process,) = cluster.processes
+
+    def open_for_writing():
+        try:
+            return os.open(slow / "config.json", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            assert error.errno == errno.ENXIO  # nobody reads yet
+            return None
+
+    try:
+        pipe = wait_until(open_for_writing, lambda: f"{role} reads its configuration: {process.tail()}")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 0, process.tail()
+        os.close(pipe)
+    finally:
+        process.kill()
+    assert "stopped during the start" in process.tail()
