@@ -23,6 +23,10 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                 "Checkpoint folder in Hugging Face layout; the router reads its tokenizer and configuration.");
   schema.Int64("cluster.context_length", &config->context_length, {.unit = "tokens", .min = 0, .max = 1 << 24},
                "Prompt and answer of one request together; 0 takes the checkpoint's max_position_embeddings.");
+  schema.String("cluster.kv_cache_dtype", &config->kv_cache_dtype,
+                "The workers' setting, which they check: here so that one cluster section serves all three services.");
+  schema.String("cluster.page_size", &config->page_size,
+                "The workers' setting, which they check: here so that one cluster section serves all three services.");
   schema.String("process.served_model_name", &config->served_model_name,
                 "Name of the model in requests and answers; empty takes the last part of model_path.");
   schema.Bool("process.allow_auto_truncate", &config->allows_auto_truncate,

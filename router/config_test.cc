@@ -24,6 +24,19 @@ TEST(RouterConfigTest, ReadsAFileOfEveryKind) {
   EXPECT_EQ(config.idle_max, absl::Seconds(5));
 }
 
+TEST(RouterConfigTest, TheClusterSectionMayBeTheOneOfTheWorkers) {
+  RouterConfig config;
+  base::ConfigSchema schema("router");
+  DefineRouterConfig(schema, &config);
+  EXPECT_TRUE(schema
+                  .Apply("cluster:\n  model_path: /m/tiny\n  page_size: 64\n  kv_cache_dtype: bfloat16\n"
+                         "  context_length: 4096\n",
+                         "cluster.yaml", {})
+                  .ok());
+  EXPECT_EQ(config.context_length, 4096);
+  EXPECT_FALSE(schema.Apply("cluster:\n  pagesize: 64\n", "cluster.yaml", {}).ok()) << "what nobody knows is refused";
+}
+
 TEST(RouterConfigTest, PrintedSettingsReadBackToThemselves) {
   RouterConfig config;
   config.model_path = "/m/tiny";

@@ -382,8 +382,8 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    def _shared_by_workers(self):
-        return self._shared | {"kv_cache_dtype": self.options.kv_cache_dtype}
+    def _shared_by_all(self):
+        return self._shared | {"page_size": 64} | {"kv_cache_dtype": self.options.kv_cache_dtype}
 
     def _start_role(self, role):
         if role == "router":
@@ -408,7 +408,7 @@ class Cluster:
             "chunked_prefill_size": self.options.chunked_prefill_size,
             "lanes": list(self.options.lanes),
         } | PATIENT_WORKER | self.options.prefill
-        shared = self._shared_by_workers()
+        shared = self._shared_by_all()
         if self.options.prefill_checkpoint is not None:
             shared["model_path"] = str(self.options.prefill_checkpoint)
         if self.options.prefill_kv_cache_dtype is not None:
@@ -443,7 +443,7 @@ class Cluster:
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
         } | PATIENT_DECODE | self.options.decode
-        config = {"cluster": self._shared_by_workers(), "process": process}
+        config = {"cluster": self._shared_by_all(), "process": process}
         self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
 
     def start_router(self):
@@ -461,7 +461,8 @@ class Cluster:
             + list(self.options.further_decode),
         } | PATIENT_ROUTER | self.options.router
         process["http"] = PATIENT_ROUTER["http"] | self.options.router.get("http", {})
-        self.router = self._start("router", 0, {"cluster": self._shared, "process": process}, ports["router"])
+        config = {"cluster": self._shared_by_all(), "process": process}
+        self.router = self._start("router", 0, config, ports["router"])
 
     def addresses(self, role, numbers):
         """Of the gRPC services of these workers, started or not; role: "prefill", "decode"."""
