@@ -77,6 +77,28 @@ TEST(EnginePrefillTest, ALostPeerEndsItsTransfersAndLeavesRunningSequencesAlone)
   rig.ExpectNothingHeld();
 }
 
+TEST(EnginePrefillTest, PagesOfRequestsWhosePeerDiesComeBack500Times) {
+  EngineRig rig(16);
+  rig.prefill().HoldAnnouncements(true);
+  for (uint64_t round = 0; round < 500; ++round) {
+    const RequestKey first = rig.Submit(EngineRig::MakeEndless(2 * round + 1, 40, 20));
+    const RequestKey second = rig.Submit(EngineRig::MakeEndless(2 * round + 2, 90, 20));
+    rig.engine().Step();
+    if (round % 2 == 0) rig.Settle();  // the first tokens are there, the pages are not
+    ASSERT_GT(rig.engine().transfer().ledger().held_pages, 0);
+    rig.CutLink(absl::UnavailableError("killed"));
+    rig.Settle();
+    for (const RequestKey& key : {first, second}) rig.ExpectError(key, absl::StatusCode::kUnavailable, "killed");
+    ASSERT_EQ(rig.engine().pages().num_used(), 0) << "round " << round;
+    rig.BringLinkUp();
+  }
+  rig.prefill().HoldAnnouncements(false);
+  const RequestKey last = rig.Submit(EngineRig::MakeRequest(5000, 90, 20));
+  rig.Settle();
+  rig.ExpectFinished(last);
+  rig.ExpectNothingHeld();
+}
+
 TEST(EnginePrefillTest, RoutersNamePrefillPeersAndHearOfThem) {
   EngineRig rig(16);
   EXPECT_THAT(rig.linked(), ElementsAre(EngineRig::kPeer));

@@ -47,7 +47,7 @@ check format tools/check_format.sh
 echo "== pytest"
 TANDEM_BIN_DIR=$(bazel info bazel-bin 2>/dev/null)
 export TANDEM_BIN_DIR
-"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" tools tests/e2e tests/clients tests/bundle tests/k8s
+"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" ${long:+--long} tools tests/e2e tests/clients tests/bundle tests/k8s
 # The report counts the failures; without one, pytest itself failed.
 [ -f "$reports/pytest.xml" ] || check pytest false
 
@@ -56,7 +56,8 @@ if [ -n "$long" ]; then
     check "$sanitizer" bazel test --config=$sanitizer --build_tests_only --test_tag_filters=-no_sanitizer \
       --build_tag_filters=-no_sanitizer //...
   done
-  check long_tests bazel test //kvtransfer:transfer_enumeration_long_test //model:deepseek_model_golden_long_test
+  check long_tests bazel test //kvtransfer:transfer_enumeration_long_test //model:deepseek_model_golden_long_test \
+    //tests/workers:cold_start_long_test
   echo "== large clients"
   "$python" -m pytest -q -m large --junitxml="$reports/large_clients.xml" tests/clients
   [ -f "$reports/large_clients.xml" ] || check large_clients false

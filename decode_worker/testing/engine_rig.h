@@ -59,11 +59,7 @@ class EngineRig final : public Outbox {
     proto::RouterMessage set;
     set.mutable_prefill_set()->add_bootstrap_addresses(kPeer);
     engine_.RouterMessage(1, set);
-    prefill_.LinkUp(kDecode);
-    engine_.PeerUp(kPeer, {.incarnation = kPrefill,
-                           .session = 1,
-                           .num_pages = kPrefillPages,
-                           .lanes = {{.kind = "loopback", .bytes_per_second = 1e9}, {.kind = "other"}}});
+    BringLinkUp();
   }
   // A stream whose router has said hello and nothing else.
   void OpenStream(uint64_t stream_id, uint64_t incarnation = kRouter) {
@@ -107,7 +103,7 @@ class EngineRig final : public Outbox {
     if (message.has_peer_status()) peer_statuses_.push_back(message.peer_status());
   }
   void ToPeer(kvtransfer::SendMessage message) override {
-    if (!is_link_cut_) prefill_.Receive(kDecode, message.message);
+    if (!is_link_cut_ && message.session == session_) prefill_.Receive(kDecode, message.message);
   }
   void Fetch(kvtransfer::StartFetch fetch) override { fetches_.push_back(std::move(fetch)); }
   void Cancel(kvtransfer::CancelFetches cancel) override {}
@@ -164,6 +160,16 @@ class EngineRig final : public Outbox {
     *message.mutable_credit()->mutable_key() = key.ToProto();
     message.mutable_credit()->set_granted_bytes(num_tokens * proto::kTokenCreditBytes);
     engine_.RouterMessage(1, message);
+  }
+  // A new session; that of a link which was cut is over.
+  void BringLinkUp() {
+    is_link_cut_ = false;
+    ++session_;
+    prefill_.LinkUp(kDecode);
+    engine_.PeerUp(kPeer, {.incarnation = kPrefill,
+                           .session = session_,
+                           .num_pages = kPrefillPages,
+                           .lanes = {{.kind = "loopback", .bytes_per_second = 1e9}, {.kind = "other"}}});
   }
   // Both sides notice.
   void CutLink(const absl::Status& cause) {
@@ -313,6 +319,7 @@ class EngineRig final : public Outbox {
   std::map<RequestKey, RigAnswer> answers_;
   std::vector<proto::PeerStatus> peer_statuses_;
   std::vector<std::string> linked_;
+  uint64_t session_ = 0;
   bool is_link_cut_ = false;
 };
 

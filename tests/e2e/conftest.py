@@ -10,6 +10,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.e2e import cluster as clusters  # noqa: E402
 
 
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="repeat load and faults for as long as real clusters met them")
+
+
+@pytest.fixture
+def is_long(request):
+    """Whether this run may take many minutes (tools/test.sh --long)."""
+    return request.config.getoption("--long")
+
+
 @pytest.fixture(scope="session")
 def micro(tmp_path_factory):
     """Folder of a v32-micro checkpoint: sparse attention from 17 tokens on."""

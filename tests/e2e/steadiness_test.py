@@ -2,18 +2,21 @@
 
 Descriptors, threads and sockets are counted at rest, where they must come back to what they were once the pools of
 threads and connections are warm, but for the few that a pool adds on a busy machine; resident memory may grow by a
-small part, for what allocators keep.
+small part, for what allocators keep. With --long the load is a steady one of four requests a second for ten minutes.
 """
 
 import os
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.e2e.asking import plain, request
 from tests.e2e.cluster import wait_until
 
 ROUNDS = 4
+LONG_ROUNDS = 30
 REQUESTS = 80  # each round
+LONG_RATE = 4  # requests a second
 CLIENTS = 8
 CANCEL_EVERY = 4
 # What the rounds after the second may add: half of what a leak of one for each cancelled request would.
@@ -43,11 +46,14 @@ def connections_in_time_wait(ports):
     return sum(line[3] == "06" and int(line[2].split(":")[1], 16) in ports for line in lines)
 
 
-def test_hundreds_of_requests_with_cancels_leave_every_process_as_it_was(fresh_cluster):
+def test_hundreds_of_requests_with_cancels_leave_every_process_as_it_was(fresh_cluster, is_long):
     rnd = random.Random(3)
+    rounds_to_run = LONG_ROUNDS if is_long else ROUNDS
     with fresh_cluster(lanes=("tcp",), chunked_prefill_size=128) as cluster:
 
         def ask(number):
+            if is_long:  # open loop: each request has its moment
+                time.sleep(max(0, round_began + number / LONG_RATE - time.monotonic()))
             words = "How many days? " * rnd.randrange(1, 40)
             fields = request(messages=[{"role": "user", "content": words}], max_tokens=rnd.randrange(1, 12))
             with cluster.openai() as client:
@@ -60,7 +66,8 @@ def test_hundreds_of_requests_with_cancels_leave_every_process_as_it_was(fresh_c
 
         bootstrap = cluster._ports["prefill_bootstrap0"]
         seen = {process.role: [] for process in cluster.processes}
-        for _ in range(ROUNDS):
+        for _ in range(rounds_to_run):
+            round_began = time.monotonic()
             with ThreadPoolExecutor(CLIENTS) as pool:
                 list(pool.map(ask, range(REQUESTS)))
             cluster.wait_at_rest()

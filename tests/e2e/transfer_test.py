@@ -146,11 +146,14 @@ def test_the_first_request_after_a_restart_of_prefill_works_and_the_old_one_is_u
         cluster.wait_at_rest()
 
 
-def test_pages_of_a_request_whose_prefill_dies_come_back_again_and_again(fresh_cluster):
-    """Killed while its chunks are computed: decode holds pages for it and never hears of it again."""
+def test_pages_of_a_request_whose_prefill_dies_come_back_again_and_again(fresh_cluster, is_long):
+    """Killed while its chunks are computed: decode holds pages for it and never hears of it again.
+
+    500 deaths of the engine's peer are decode_worker/engine_prefill_test.cc's; of processes, with --long.
+    """
     with fresh_cluster(chunked_prefill_size=16) as cluster, cluster.openai() as client:
         cluster.is_expected_to_log_errors = True
-        for _ in range(5):
+        for _ in range(500 if is_long else 5):
             with ThreadPoolExecutor(4) as pool:
                 running = [pool.submit(plain, client, messages=LONG_QUESTION, max_tokens=2) for _ in range(4)]
                 wait_until(
@@ -259,7 +262,7 @@ def test_a_canary_answers_the_same_while_a_fifth_of_all_requests_are_aborted(fre
             client.chat.completions.create(**fields)
 
         with ThreadPoolExecutor(4) as pool:
-            for begin in range(0, 100, 10):
+            for begin in range(0, 200, 10):
                 list(pool.map(ask, range(begin, begin + 10)))
                 assert plain(client, messages=LONG_QUESTION) == canary
         cluster.wait_at_rest()

@@ -96,30 +96,6 @@ TEST_F(TwoWorkersTest, PromptsAroundTheEdgesOfPagesAndChunksMoveExactlyTheirPage
             expected_bytes);
 }
 
-// A cold start of one prefill and two decode workers; both greet, wire and send long prompts at the same moment.
-TEST_F(TwoWorkersTest, ABurstRightAfterAColdStartIsAnswered) {
-  constexpr int kBurst = 4;  // of each decode worker
-  for (int start = 0; start < 3; ++start) {
-    TearDown();
-    ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm", "tcp"}, /*chunked_prefill_size=*/100));
-    ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm", "tcp"}));
-    const auto first_decode = std::move(decode_);
-    const auto first_router = std::move(router_);
-    ASSERT_NO_FATAL_FAILURE(StartDecode({"tcp"}, CheckpointFolder(), "decode-1"));
-    for (tests::RouterEnd* router : {first_router.get(), router_.get()}) router->AwaitPeer(true);
-    for (uint64_t id = 0; id < kBurst; ++id) {
-      first_router->Generate(id, Prompt(300), 2, 0.0f);
-      router_->Generate(kBurst + id, Prompt(300), 2, 0.0f);
-    }
-    const std::vector<uint32_t> expected = Expected(0, 300, 2, 0.0f);
-    for (tests::RouterEnd* router : {first_router.get(), router_.get()}) {
-      for (auto [id, answer] : router->Collect(kBurst)) {
-        EXPECT_EQ(answer.tokens(), expected) << id << " " << answer.ended.error().message();
-      }
-    }
-  }
-}
-
 TEST_F(TwoWorkersTest, ACancelIsConfirmedWhenBothSidesHoldNothing) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
