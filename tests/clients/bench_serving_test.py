@@ -102,7 +102,7 @@ def test_lengths_drawn_from_a_range_at_a_rate(cluster, tmp_path):
         [
             "--dataset-name", "random-ids", "--random-range-ratio", 0.25, "--num-prompts", 12,
             "--random-input-len", 200, "--random-output-len", 32, "--tokenize-prompt",
-            "--request-rate", 20, "--max-concurrency", 3, "--warmup-requests", 0, "--seed", 7,
+            "--request-rate", 20, "--max-concurrency", 3, "--warmup-requests", 0, "--seed", 7, "--flush-cache",
         ],
         tmp_path,
     )
@@ -110,6 +110,7 @@ def test_lengths_drawn_from_a_range_at_a_rate(cluster, tmp_path):
     assert record["max_concurrency"] == 3
     assert record["concurrency"] <= 3
     assert len(set(record["output_lens"])) > 1
+    assert record["server_info"]["internal_states"], "what it asks at the end"
     assert counted.since() == {
         "prompt": record["total_input_tokens"], "generated": record["total_output_tokens"], "answers": 12,
     }
