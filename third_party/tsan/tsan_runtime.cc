@@ -40,6 +40,8 @@ const char* __tsan_default_suppressions() {
       "called_from_lib:libabsl_status.so\n"
       // The same, what such a status carries.
       "called_from_lib:libabsl_cord.so\n"
+      // The same, where gRPC puts one status's message into another's.
+      "called_from_lib:libabsl_strings.so\n"
       // The graph by which Abseil sees deadlocks is under a spin lock of the library's own.
       "called_from_lib:libabsl_graphcycles_internal.so\n";
 }
