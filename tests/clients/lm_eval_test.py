@@ -4,9 +4,12 @@ Its accuracy must be the one that asking the same questions with the OpenAI clie
 """
 
 import json
+import re
 
 import pytest
+import tokenizers
 
+from tests.clients.conftest import CHECKPOINT
 from tests.clients.environment import run
 from tests.e2e import cluster as clusters
 from tools.eval import task_files
@@ -64,3 +67,25 @@ def test_chat_completions_generate(cluster, tasks, tmp_path):
     print(f"{right} of {COUNT} answers are right")
     assert results["exact_match,last_line"] == pytest.approx(right / COUNT)
     assert right >= 0.9 * COUNT
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tokenizers.Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+
+
+def test_completions_generate_from_token_ids(cluster, tasks, tokenizer, tmp_path):
+    """Without the chat's marks the model still reads most of the questions."""
+    results, samples = evaluate(
+        "local-completions", cluster, "/v1/completions", "word_problems", tasks, tmp_path,
+        tokenizer_backend="huggingface", tokenizer=CHECKPOINT,
+    )
+    right = 0
+    with cluster.openai() as client:
+        for document, sample in zip(documents(tasks, "word_problems"), samples, strict=True):
+            ids = tokenizer.encode(document["question"], add_special_tokens=False).ids
+            asked = client.completions.create(model=clusters.MODEL, prompt=ids, temperature=0, max_tokens=300)
+            assert sample["resps"] == [[asked.choices[0].text]]
+            right += re.findall("The answer is .*", asked.choices[0].text)[-1:] == [document["answer"]]
+    print(f"{right} of {COUNT} answers are right")
+    assert results["exact_match,last_line"] == pytest.approx(right / COUNT)
