@@ -18,6 +18,7 @@
 namespace tandem::worker_shell {
 namespace {
 
+constexpr absl::Duration kBeatOften = absl::Milliseconds(20);
 constexpr absl::Duration kPatience = absl::Minutes(2);  // of tests on a busy machine, not of the product
 
 class Service final : public proto::PrefillWorker::CallbackService {
@@ -41,9 +42,10 @@ class LiveStreamsTest : public ::testing::Test {
  protected:
   using Client = grpc::ClientReaderWriter<proto::RouterMessage, proto::WorkerMessage>;
 
-  void Serve(LiveOptions options) {
+  // Where nobody waits for heartbeats there are none: what else is written is then the test's alone.
+  void Serve(LiveOptions options, absl::Duration heartbeat_interval = absl::Hours(1)) {
     options.hello.set_model_hash("m");
-    options.heartbeat_interval = absl::Milliseconds(20);
+    options.heartbeat_interval = heartbeat_interval;
     LiveEvents events{.attached =
                           [this](uint64_t stream, const proto::Identity& router) {
                             Note(absl::StrCat("attached ", router.instance()));
@@ -147,7 +149,7 @@ TEST_F(LiveStreamsTest, HelloIsAnsweredFirstAndMessagesComeInOrder) {
   streams_->Send(Attached(1)[0], ended);
   EXPECT_TRUE(ReadNews(*client).ended().is_cancelled());
   client->WritesDone();
-  // A heartbeat that is being written at that moment is cut off, and CANCELLED says so.
+  // What the worker does not know to be written yet is cut off, and CANCELLED says so.
   const grpc::Status status = Drain(*client);
   EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) << status.error_message();
   EXPECT_EQ(Events(5).back(), "lost");
@@ -182,7 +184,7 @@ TEST_F(LiveStreamsTest, AFarewellComesBehindEverythingThatWasSent) {
 }
 
 TEST_F(LiveStreamsTest, HeartbeatsCarryTheEnginesSteps) {
-  Serve({});
+  Serve({}, kBeatOften);
   grpc::ClientContext context;
   auto client = stub_->Live(&context);
   client->Write(Hello("r", 5));
@@ -264,7 +266,7 @@ TEST_F(LiveStreamsTest, AnotherIncarnationOfARouterEndsTheStreamOfTheFirstAndKee
 }
 
 TEST_F(LiveStreamsTest, AReplacedRouterThatDoesNotReadIsCut) {
-  Serve({.queue_bytes_max = size_t{64} << 20});
+  Serve({.queue_bytes_max = size_t{64} << 20}, kBeatOften);
   grpc::ClientContext old_context, new_context;
   auto old_client = stub_->Live(&old_context);
   old_client->Write(Hello("r", 5));
@@ -293,7 +295,7 @@ TEST_F(LiveStreamsTest, ARouterThatDoesNotReadLosesItsStream) {
 }
 
 TEST_F(LiveStreamsTest, OnlyARouterThatPromisedHeartbeatsIsCutForSilence) {
-  Serve({.silence_max = absl::Milliseconds(300)});
+  Serve({.silence_max = absl::Milliseconds(300)}, kBeatOften);
   grpc::ClientContext quiet_context, beating_context;
   auto quiet = stub_->Live(&quiet_context);
   quiet->Write(Hello("quiet", 5));
@@ -316,10 +318,9 @@ TEST_F(LiveStreamsTest, OnlyARouterThatPromisedHeartbeatsIsCutForSilence) {
     AwaitBeat();
   }
   EXPECT_EQ(Events(4).back(), "lost");
-  proto::WorkerMessage unread;
-  while (beating->Read(&unread)) {
-  }
-  EXPECT_EQ(beating->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  // A heartbeat that is being written at that moment is cut off, and CANCELLED says so.
+  const grpc::StatusCode cut = Drain(*beating).error_code();
+  EXPECT_TRUE(cut == grpc::StatusCode::UNAVAILABLE || cut == grpc::StatusCode::CANCELLED) << cut;
   EXPECT_TRUE(streams_->IsAttached(5));
   quiet_context.TryCancel();
 }
