@@ -40,7 +40,10 @@ constexpr char kRetryAfterSeconds[] = "1";  // connections and bodies come and g
 constexpr int kProbeIdleSeconds = 15;
 constexpr int kProbeIntervalSeconds = 5;
 constexpr int kProbesMax = 3;
-constexpr int kWriteUserTimeoutMs = 30'000;  // an unacknowledged peer is gone, whatever its window says
+// A peer that acknowledges nothing is gone, whatever its window says. The kernel counts a window that stays shut, too:
+// a client that is there and does not read is write_stall_max's business, which comes first.
+constexpr absl::Duration kUserTimeoutMin = absl::Seconds(30);
+constexpr absl::Duration kUserTimeoutBeyondStall = absl::Seconds(10);
 // What the kernel keeps for a client that does not read; by default it would take megabytes of each.
 constexpr int kKernelUnsentBytesMax = 64 << 10;
 
@@ -164,7 +167,9 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
   socket_.set_option(TcpInteger<TCP_KEEPCNT>(kProbesMax), ignored);
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(TcpInteger<TCP_NOTSENT_LOWAT>(kKernelUnsentBytesMax), ignored);
-  socket_.set_option(TcpInteger<TCP_USER_TIMEOUT>(kWriteUserTimeoutMs), ignored);
+  const absl::Duration user_timeout =
+      std::max(kUserTimeoutMin, group_->limits.write_stall_max + kUserTimeoutBeyondStall);
+  socket_.set_option(TcpInteger<TCP_USER_TIMEOUT>(static_cast<int>(absl::ToInt64Milliseconds(user_timeout))), ignored);
 }
 
 Connection::~Connection() { group_->connections.erase(this); }
