@@ -16,7 +16,6 @@ using B = ByteTokenizer;
 
 class EndpointsTest : public RouterTest {
  protected:
-  EndpointsTest() { NeverMindSilence(); }
   static std::string Post(absl::string_view path, absl::string_view body) {
     return absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
   }

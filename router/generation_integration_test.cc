@@ -66,10 +66,7 @@ Streamed AddUp(const std::vector<std::string>& events, const char* text_member) 
 
 class GenerationTest : public RouterTest {
  protected:
-  void SetUp() override {
-    NeverMindSilence();
-    StartPair();
-  }
+  void SetUp() override { StartPair(); }
   void SendText(const FakeWorker::Request& request, uint32_t choice, uint32_t position, absl::string_view text,
                 proto::FinishReason finish = proto::FINISH_REASON_UNSPECIFIED) {
     proto::SequenceTokens sequence;

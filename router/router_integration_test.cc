@@ -9,7 +9,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/testing/router_fixture.h"
@@ -177,6 +176,7 @@ TEST_F(RouterTest, ReadyOnlyWhileAPairIsUsable) {
   decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode});
   StartShard();
   ASSERT_TRUE(decode_->AwaitPrefillSet(1)) << "decode hears whom it may be paired with";
+  AwaitPage("/readyz", "not reported yet");  // both are up
   RawClient client(port());
   client.Send(Get("/readyz"));
   const RawClient::Response not_ready = client.ReadResponse();
@@ -210,13 +210,8 @@ TEST_F(RouterTest, WorkerOfTheWrongRoleIsNotUsed) {
   prefill_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill});
   options_.decode_workers = {prefill_->address()};
   StartShard();
-  RawClient client(port());
-  std::string text;
   const std::string reason = absl::StrCat(prefill_->address(), " is not a decode worker; is it a prefill worker?");
-  for (int i = 0; i < 20000 && !absl::StrContains(text, reason); ++i) {
-    client.Send(Get("/statusz"));
-    text = client.ReadResponse().body;
-  }
+  const std::string text = AwaitPage("/statusz", reason);
   EXPECT_TRUE(absl::StrContains(text, reason)) << text;
   EXPECT_EQ(Ask().status, 503);
 }
@@ -252,13 +247,7 @@ TEST_F(RouterTest, StatuszShowsEveryShard) {
   second_options.instance = "the-second-shard";
   auto second = Shard::Start(second_options, SharedParts());
   ASSERT_TRUE(second.ok());
-  RawClient client(port());
-  const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
-  std::string text;
-  while (!absl::StrContains(text, "router the-second-shard: ready") && base::RealClock().Now() < deadline) {
-    client.Send(Get("/statusz"));
-    text = client.ReadResponse().body;
-  }
+  const std::string text = AwaitPage("/statusz", "router the-second-shard: ready");
   EXPECT_TRUE(absl::StrContains(text, "shard 0 of 2")) << text;
   EXPECT_TRUE(absl::StrContains(text, "router router-under-test: ready")) << text;
   EXPECT_TRUE(absl::StrContains(text, "router the-second-shard: ready")) << text;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/held_port.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/testing/router_fixture.h"
@@ -115,6 +116,7 @@ TEST_F(WorkerLossTest, StreamsThatBreakAreGoneOnWithWhereTheyWereCut) {
 }
 
 TEST_F(WorkerLossTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
+  options_.link_times = LinkTimes();
   StartPair();
   RawClient client(port());
   client.Send(PostChat(ChatBody()));
@@ -126,12 +128,18 @@ TEST_F(WorkerLossTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
 }
 
 TEST_F(WorkerLossTest, WorkerThatComesBackIsUsedAgain) {
-  StartPair();
-  const std::string port_of_old = absl::StrCat(decode_->port());
+  const base::HeldPort held_port;
+  const FakeWorker::Options decode = {.role = WorkerRole::kDecode, .port = absl::StrCat(held_port.port())};
+  prefill_ =
+      std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kPrefill, .bootstrap_address = kBootstrap});
+  decode_ = std::make_unique<FakeWorker>(decode);
+  decode_->ReportUsable(kBootstrap);
+  StartShard();
+  ASSERT_TRUE(AwaitReady());
   decode_->Kill();
   ASSERT_TRUE(AwaitReady(503));
   decode_.reset();
-  decode_ = std::make_unique<FakeWorker>(FakeWorker::Options{.role = WorkerRole::kDecode, .port = port_of_old});
+  decode_ = std::make_unique<FakeWorker>(decode);
   decode_->ReportUsable(kBootstrap);
   decode_->AnswerEverything({'x', B::kEos}, proto::FINISH_REASON_STOP);
   ASSERT_TRUE(AwaitReady());

@@ -20,6 +20,7 @@ RouterTest::RouterTest() {
   context_.context_length = 1 << 20;
   options_.instance = "router-under-test";
   options_.host = "127.0.0.1";
+  options_.link_times.silence_max = RawClient::kPatience;  // a busy test machine is no silent worker
 }
 
 void RouterTest::StartShard() {
@@ -101,6 +102,17 @@ std::string RouterTest::ContentOf(const std::vector<std::string>& events) {
     if (delta.as_object().contains("content")) content += delta.at("content").as_string().c_str();
   }
   return content;
+}
+
+std::string RouterTest::AwaitPage(absl::string_view path, absl::string_view text) {
+  const absl::Duration deadline = base::RealClock().Now() + RawClient::kPatience;
+  RawClient client(port());
+  std::string body;
+  while (!absl::StrContains(body, text) && base::RealClock().Now() < deadline) {
+    client.Send(Get(path));
+    body = client.ReadResponse().body;
+  }
+  return body;
 }
 
 double RouterTest::AwaitMetric(const std::string& series, const std::function<bool(double)>& is_right) {

@@ -41,8 +41,6 @@ class RouterTest : public testing::Test {
             .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
-  // For tests that are not about it: no worker is ever silent for too long, however busy the machine.
-  void NeverMindSilence() { options_.link_times.silence_max = RawClient::kPatience; }
   int port() const { return shard_->port(); }
 
   // members: further members of the request's JSON object.
@@ -57,6 +55,8 @@ class RouterTest : public testing::Test {
   static std::vector<std::string> Events(const std::string& body);
   // The content of all its deltas, joined.
   static std::string ContentOf(const std::vector<std::string>& events);
+  // The body of that page once it says this, or as it was when patience was over.
+  std::string AwaitPage(absl::string_view path, absl::string_view text);
   // Reads /metrics until the series has the value, and returns it; else the last value, once patience is over.
   double AwaitMetric(const std::string& series, double value);
   // The same until it is above the value.
