@@ -62,22 +62,12 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
         absl::StrCat("credit_bytes ", head.credit_bytes(), " is less than one token's ", token_bytes));
   }
   if (request.prompt_tokens.empty()) return absl::InvalidArgumentError("prompt has no tokens");
-  const auto known = static_cast<int64_t>(request.prompt_tokens.size()) + head.generated_tokens_size();
-  if (known >= options_.context_length_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt has ", request.prompt_tokens.size(), " tokens and ", head.generated_tokens_size(),
-        " generated ones, context_length_max is ", options_.context_length_max, " with at least one to generate"));
-  }
-  const uint32_t max_new_tokens = head.stopping().max_new_tokens();
-  if (max_new_tokens <= static_cast<uint32_t>(head.generated_tokens_size())) {
-    return absl::InvalidArgumentError(absl::StrCat("max_new_tokens ", max_new_tokens, " leaves nothing to generate, ",
-                                                   head.generated_tokens_size(), " tokens are there already"));
-  }
+  RETURN_IF_ERROR(ValidateLengths(request));
   RETURN_IF_ERROR(worker_shell::ValidateDrawRules(head.sampling(), head.stopping(), vocab_size_));
   RETURN_IF_ERROR(ValidateChoices(request));
   const auto is_outside = [&](uint32_t token) { return token >= static_cast<uint32_t>(vocab_size_); };
   const auto& prompt = request.prompt_tokens;
-  const auto& generated = head.generated_tokens();
+  const auto& generated = request.generated_tokens;
   if (const auto it = std::find_if(prompt.begin(), prompt.end(), is_outside); it != prompt.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("prompt token ", *it, " is outside the vocabulary of ", vocab_size_));
@@ -93,6 +83,29 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
   return absl::OkStatus();
 }
 
+absl::Status Engine::ValidateLengths(const GenerateRequest& request) const {
+  const int64_t num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
+  const int64_t max_new_tokens = request.head.stopping().max_new_tokens();
+  bool is_any_wanted = false;
+  for (int choice = 0; choice < static_cast<int>(request.num_choices()); ++choice) {
+    if (request.HasEnded(choice)) continue;
+    is_any_wanted = true;
+    const int64_t num_brought = request.num_brought(choice);
+    if (num_prompt_tokens + num_brought >= options_.context_length_max) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "prompt has ", num_prompt_tokens, " tokens and ", num_brought, " generated ones, context_length_max is ",
+          options_.context_length_max, " with at least one to generate"));
+    }
+    if (max_new_tokens <= num_brought) {
+      return absl::InvalidArgumentError(absl::StrCat("max_new_tokens ", max_new_tokens,
+                                                     " leaves nothing to generate, ", num_brought,
+                                                     " tokens are there already"));
+    }
+  }
+  if (is_any_wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError("resumed: every choice has ended already");
+}
+
 absl::Status Engine::ValidateChoices(const GenerateRequest& request) const {
   const proto::GenerateHead& head = request.head;
   const auto num_choices_max =
@@ -101,11 +114,11 @@ absl::Status Engine::ValidateChoices(const GenerateRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("num_choices is ", head.num_choices(), ", at most ", num_choices_max));
   }
-  if (head.num_choices() <= 1) return absl::OkStatus();
-  if (head.generated_tokens_size() > 0) {
+  if (head.resumed_size() > 0 && static_cast<size_t>(head.resumed_size()) != request.num_choices()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("generated_tokens belong to one choice, num_choices is ", head.num_choices()));
+        absl::StrCat("resumed has ", head.resumed_size(), " choices, num_choices is ", head.num_choices()));
   }
+  if (head.num_choices() <= 1) return absl::OkStatus();
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
   const std::vector<int64_t> num_tokens(head.num_choices(), num_prompt_tokens);
   const Reservation fitting = PlanReservation(num_prompt_tokens, num_tokens, num_choices_max, pages_.num_pages());
@@ -141,17 +154,31 @@ void Engine::Generate(GenerateRequest generate) {
   if (status.ok()) {
     request.draws = worker_shell::DrawRulesFrom(head.sampling(), head.stopping(),
                                                 static_cast<int64_t>(request.num_prompt_tokens()));
-    request.sequences.resize(std::max<uint32_t>(head.num_choices(), 1));
-    for (size_t choice = 0; choice < request.sequences.size(); ++choice) {
-      request.sequences[choice].choice = static_cast<int>(choice);
-      request.sequences[choice].credit_tokens = request.CreditTokens(head.credit_bytes());
-    }
-    request.sequences[0].generated.assign(head.generated_tokens().begin(), head.generated_tokens().end());
+    MakeSequences(request);
     waiting_.emplace(request.arrival, &request);
   } else {
     End(request, {.error = std::move(status)});
   }
   PumpTransfer();
+}
+
+void Engine::MakeSequences(Request& request) const {
+  int64_t num_brought = 0;
+  for (const proto::ResumedChoice& choice : request.generate.head.resumed()) num_brought += choice.num_tokens();
+  TANDEM_CHECK(num_brought == static_cast<int64_t>(request.generate.generated_tokens.size()),
+               "the assembler has let through a request that is not whole");
+  auto brought = request.generate.generated_tokens.cbegin();
+  request.sequences.resize(request.generate.num_choices());
+  for (int choice = 0; choice < static_cast<int>(request.sequences.size()); ++choice) {
+    Sequence& sequence = request.sequences[choice];
+    sequence.choice = choice;
+    sequence.credit_tokens = request.CreditTokens(request.generate.head.credit_bytes());
+    sequence.has_ended = request.generate.HasEnded(choice);
+    const auto end = brought + request.generate.num_brought(choice);
+    sequence.generated.assign(brought, end);
+    brought = end;
+  }
+  request.generate.generated_tokens = std::vector<uint32_t>();  // not {}: that keeps the memory
 }
 
 // The router has given up on an attempt before it starts the next: whatever still runs of it computes for nobody.

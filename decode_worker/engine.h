@@ -134,7 +134,9 @@ class Engine final {
   };
 
   absl::Status Validate(const GenerateRequest& request) const;
+  absl::Status ValidateLengths(const GenerateRequest& request) const;
   absl::Status ValidateChoices(const GenerateRequest& request) const;
+  void MakeSequences(Request& request) const;
   // ABORTED where a later attempt of the same request is here; earlier ones end.
   absl::Status SupersedeOtherAttempts(const RequestKey& key);
   void Cancel(const proto::Cancel& cancel);

@@ -2,6 +2,8 @@
 // prompts, famine, retries, ends and cancels of single choices; and that everything is given back.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <random>
 #include <vector>
 
 #include "decode_worker/page_sharing.h"
@@ -261,6 +263,38 @@ TEST(EngineChoicesTest, ADeadlineEndsAllChoices) {
   rig.ExpectNothingHeld();
 }
 
+// A further attempt with what the router has: of every choice another number of tokens, none of some, some ended.
+TEST(EngineChoicesTest, AResumedRequestsChoicesGoOnEachWhereItWas) {
+  constexpr uint32_t kChoices = 4;
+  EngineRig rig(64, 16);
+  GenerateRequest request = EngineRig::MakeRequest(9, 100, 40, kChoices);
+  request.head.mutable_stopping()->clear_stop_token_ids();
+  request.head.mutable_sampling()->set_wants_logprobs(true);
+  request.head.mutable_sampling()->set_num_top_logprobs(2);
+  const RequestKey whole = rig.Submit(request);
+  rig.Settle();
+  rig.ExpectFinished(whole);
+  std::mt19937 rng(4);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::optional<std::vector<uint32_t>>> brought(kChoices);
+    const uint32_t wanted = rng() % kChoices;  // at least this one
+    for (uint32_t choice = 0; choice < kChoices; ++choice) {
+      if (choice != wanted && rng() % 4 == 0) continue;
+      const auto& tokens = rig.answer(whole).choices[choice].tokens;
+      const size_t num_brought = rng() % 3 == 0 ? 0 : rng() % tokens.size();
+      brought[choice].emplace(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_brought));
+    }
+    EngineRig::Bring(brought, request);
+    request.key.attempt++;
+    const RequestKey resumed = rig.Submit(request);
+    rig.Settle();
+    rig.ExpectFinished(resumed);
+    rig.ExpectNothingHeld();
+  }
+  EXPECT_GT(rig.engine().counters().tokens_replayed, 100);
+  EXPECT_EQ(rig.engine().counters().replay_mismatches, 0);
+}
+
 TEST(EngineChoicesTest, RefusesMoreChoicesThanItCanServe) {
   EngineRig rig(4, 3);
   rig.ExpectError(rig.Submit(EngineRig::MakeRequest(1, 10, 5, 4)), absl::StatusCode::kInvalidArgument,
@@ -268,9 +302,15 @@ TEST(EngineChoicesTest, RefusesMoreChoicesThanItCanServe) {
   rig.ExpectError(rig.Submit(EngineRig::MakeRequest(2, 150, 5, 3)), absl::StatusCode::kInvalidArgument,
                   "num_choices is 3, a prompt of 150 tokens fits the KV pool of 4 pages at most 2 times");
   GenerateRequest resumed = EngineRig::MakeRequest(3, 10, 5, 2);
-  resumed.head.add_generated_tokens(7);
+  EngineRig::Bring({std::vector<uint32_t>{7}}, resumed);
+  rig.ExpectError(rig.Submit(resumed), absl::StatusCode::kInvalidArgument, "resumed has 1 choices, num_choices is 2");
+  EngineRig::Bring({std::nullopt, std::nullopt}, resumed);
+  resumed.key.attempt++;
+  rig.ExpectError(rig.Submit(resumed), absl::StatusCode::kInvalidArgument, "resumed: every choice has ended already");
+  EngineRig::Bring({std::vector<uint32_t>{7}, std::vector<uint32_t>(5, 7)}, resumed);
+  resumed.key.attempt++;
   rig.ExpectError(rig.Submit(resumed), absl::StatusCode::kInvalidArgument,
-                  "generated_tokens belong to one choice, num_choices is 2");
+                  "max_new_tokens 5 leaves nothing to generate, 5 tokens are there already");
   EngineRig large(64, 200);
   large.ExpectError(large.Submit(EngineRig::MakeRequest(1, 10, 5, 129)), absl::StatusCode::kInvalidArgument,
                     "num_choices is 129, at most 128");

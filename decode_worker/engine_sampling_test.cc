@@ -83,7 +83,8 @@ TEST(EngineSamplingTest, AResumedRequestsPenaltiesSeeWhatItBrings) {
   const std::vector<uint32_t> tokens = rig.answer(whole).choices[0].tokens;
   for (const size_t num_brought : {size_t{1}, size_t{20}, size_t{59}}) {
     request.key.attempt++;
-    request.head.mutable_generated_tokens()->Assign(tokens.begin(), tokens.begin() + num_brought);
+    EngineRig::Bring({std::vector<uint32_t>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_brought))},
+                     request);
     const RequestKey resumed = rig.Submit(request);
     rig.Settle();
     rig.ExpectFinished(resumed);
@@ -159,7 +160,7 @@ TEST(EngineSamplingTest, ARequestWithNoTokenLeftToDrawEndsWithAReasonAndAlone) {
     AddBias(*banned.head.mutable_sampling(), token, -100);
   }
   banned.head.set_num_choices(1);
-  banned.head.add_generated_tokens(5);  // prefill draws nothing: decode finds it
+  EngineRig::Bring({std::vector<uint32_t>{5}}, banned);  // prefill draws nothing: decode finds it
   const RequestKey at_decode = rig.Submit(banned);
   const RequestKey other = rig.Submit(EngineRig::MakeRequest(2, 70, 30, 2));
   rig.Settle();

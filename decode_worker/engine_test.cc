@@ -97,7 +97,7 @@ TEST(EngineTest, ARequestResumedWithItsTokensGoesOnFromThem) {
   accepted.resize(accepted.size() / 2);
   GenerateRequest request = EngineRig::MakeRequest(5, 70, 60);
   request.key.attempt = 2;
-  request.head.mutable_generated_tokens()->Add(accepted.begin(), accepted.end());
+  EngineRig::Bring({accepted}, request);
   const RequestKey resumed = rig.Submit(request);
   rig.Settle();
   rig.ExpectFinished(resumed);
@@ -178,7 +178,7 @@ TEST(EngineTest, RefusesWhatItCannotServe) {
                              std::vector<uint32_t> generated = {}) mutable {
     GenerateRequest request = EngineRig::MakeRequest(++id, 0, max_new_tokens);
     request.prompt_tokens = std::move(prompt);
-    request.head.mutable_generated_tokens()->Add(generated.begin(), generated.end());
+    EngineRig::Bring({generated}, request);
     return rig.Submit(request);
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;

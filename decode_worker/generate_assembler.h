@@ -2,7 +2,7 @@
 //
 // A stream is ordered, but parts of several requests may alternate on it. A part that cannot be taken ends its request
 // (the caller answers with BulkReply) and never the stream: what still comes of that request is ignored.
-// Bounds: requests under way at a time, prompt tokens of each. Tested by generate_assembler_test.cc.
+// Bounds: requests under way at a time, choices of each, tokens of each choice. Tested by generate_assembler_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tandem::decode {
 
 struct AssemblerLimits {
   int num_partial_requests_max = 0;
-  int64_t num_prompt_tokens_max = 0;
+  int64_t num_tokens_max = 0;  // prompt and generated ones of a choice
 };
 
 class GenerateAssembler final {
@@ -34,7 +34,9 @@ class GenerateAssembler final {
   struct Partial {
     GenerateRequest request;
     uint32_t next_part_index = 0;
+    size_t num_generated_due = 0;
   };
+  absl::Status CheckHead(const proto::GenerateHead& head) const;
   absl::Status Append(const proto::GeneratePart& part, Partial& partial) const;
 
   const AssemblerLimits limits_;

@@ -13,7 +13,7 @@
 namespace tandem::decode {
 namespace {
 
-constexpr AssemblerLimits kLimits{.num_partial_requests_max = 3, .num_prompt_tokens_max = 1000};
+constexpr AssemblerLimits kLimits{.num_partial_requests_max = 3, .num_tokens_max = 1000};
 
 proto::GeneratePart Part(uint64_t id, uint32_t index, std::vector<uint32_t> tokens, bool is_last) {
   proto::GeneratePart part;
@@ -38,6 +38,50 @@ TEST(GenerateAssemblerTest, APromptInOnePartIsWholeAtOnce) {
   EXPECT_EQ((*request)->prompt_tokens, (std::vector<uint32_t>{5, 6}));
   EXPECT_EQ((*request)->head.prefill_address(), "p:8998");
   EXPECT_EQ(assembler.num_partial_requests(), 0);
+}
+
+TEST(GenerateAssemblerTest, WhatWasGeneratedBeforeFollowsThePromptAcrossParts) {
+  GenerateAssembler assembler(kLimits);
+  proto::GeneratePart first = First(7, 3, {1, 2}, false);
+  first.mutable_head()->set_num_choices(3);
+  for (const uint32_t num_tokens : {2, 0, 3}) first.mutable_head()->add_resumed()->set_num_tokens(num_tokens);
+  first.mutable_head()->mutable_resumed(1)->set_has_ended(true);
+  proto::GeneratePart second = Part(7, 1, {3}, false);
+  second.mutable_generated_tokens()->Add(11);
+  proto::GeneratePart third = Part(7, 2, {}, true);
+  for (const uint32_t token : {12, 31, 32, 33}) third.mutable_generated_tokens()->Add(token);
+  EXPECT_FALSE(assembler.Add(first)->has_value());
+  EXPECT_FALSE(assembler.Add(second)->has_value());
+  const auto request = assembler.Add(third);
+  ASSERT_TRUE(request.ok() && request->has_value());
+  EXPECT_EQ((*request)->prompt_tokens, (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ((*request)->generated_tokens, (std::vector<uint32_t>{11, 12, 31, 32, 33}));
+  EXPECT_EQ((*request)->num_brought(2), 3);
+  EXPECT_TRUE((*request)->HasEnded(1));
+  EXPECT_FALSE((*request)->HasEnded(2));
+}
+
+TEST(GenerateAssemblerTest, RefusesGeneratedTokensBeyondWhatTheHeadSaysOrTheContextHolds) {
+  const auto head_of = [](uint32_t num_tokens) {
+    proto::GeneratePart part = First(7, 1, {1}, false);
+    part.mutable_head()->add_resumed()->set_num_tokens(num_tokens);
+    return part;
+  };
+  GenerateAssembler assembler(kLimits);
+  proto::GeneratePart many = head_of(1);
+  many.mutable_generated_tokens()->Add(5);
+  many.mutable_generated_tokens()->Add(6);
+  EXPECT_EQ(assembler.Add(many).status().code(), absl::StatusCode::kInvalidArgument);
+  proto::GeneratePart few = head_of(1);
+  few.set_is_last(true);
+  EXPECT_EQ(assembler.Add(few).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(assembler.Add(head_of(1000)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(assembler.Add(head_of(~0u)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(assembler.Add(head_of(999)).ok());
+  proto::GeneratePart choices = First(8, 1, {1}, false);
+  for (int i = 0; i < 129; ++i) choices.mutable_head()->add_resumed();
+  EXPECT_EQ(assembler.Add(choices).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(assembler.num_partial_requests(), 1);
 }
 
 TEST(GenerateAssemblerTest, AnyCutAndAnyInterleavingGivesThePromptsBack) {

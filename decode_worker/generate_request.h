@@ -1,7 +1,9 @@
 // One attempt of one client request, as the router's Generate brings it, put together from its parts.
 #pragma once
 
+#include <algorithm>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -41,7 +43,13 @@ struct RequestKey {
 struct GenerateRequest {
   RequestKey key;
   std::vector<uint32_t> prompt_tokens;
+  std::vector<uint32_t> generated_tokens;  // of all choices, one after the other: head.resumed() says how many of each
   proto::GenerateHead head;
+
+  size_t num_choices() const { return std::max<size_t>(1, head.num_choices()); }
+  // Tokens of the choice that the router brought.
+  int64_t num_brought(int choice) const { return head.resumed_size() > choice ? head.resumed(choice).num_tokens() : 0; }
+  bool HasEnded(int choice) const { return head.resumed_size() > choice && head.resumed(choice).has_ended(); }
 };
 
 }  // namespace tandem::decode

@@ -81,7 +81,7 @@ struct Request {
                               : static_cast<int64_t>(granted_bytes / static_cast<uint64_t>(token_bytes));
   }
   int64_t unused_credit(const Sequence& sequence) const {
-    const int64_t num_brought = sequence.choice == 0 ? generate.head.generated_tokens_size() : 0;
+    const int64_t num_brought = generate.num_brought(sequence.choice);
     return sequence.credit_tokens - (static_cast<int64_t>(sequence.generated.size()) - num_brought);
   }
   bool HasCredit(const Sequence& sequence) const { return unused_credit(sequence) > 0; }

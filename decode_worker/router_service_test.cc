@@ -35,7 +35,7 @@ class RouterServiceTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<RouterService>> Start(const std::string& address) {
     RouterServiceOptions options;
     options.listen_address = address;
-    options.assembler = {.num_partial_requests_max = 4, .num_prompt_tokens_max = 1000};
+    options.assembler = {.num_partial_requests_max = 4, .num_tokens_max = 1000};
     return RouterService::Start(std::move(options), base::RealClock(),
                                 {.attached = [this](uint64_t, const proto::Identity&) { attached_.Notify(); },
                                  .message = [](uint64_t, proto::RouterMessage) {},

@@ -29,7 +29,7 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
                                sequence.generated.begin() + static_cast<ptrdiff_t>(end));
   if (end == sequence.generated.size()) tokens.set_finish_reason(sequence.finish_reason);
   if (!request.draws.params.wants_logprobs) return tokens;
-  const size_t num_brought = request.generate.head.generated_tokens_size();
+  const auto num_brought = static_cast<size_t>(request.generate.num_brought(sequence.choice));
   for (size_t position = begin; position < end; ++position) {
     const model::TokenLogprobs& logprobs = sequence.logprobs[position - num_brought];
     tokens.add_logprobs(logprobs.logprob);
@@ -41,7 +41,7 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
 }
 
 proto::SequenceTokens AllTokensOf(const Request& request, const Sequence& sequence) {
-  const size_t num_brought = sequence.choice == 0 ? request.generate.head.generated_tokens_size() : 0;
+  const auto num_brought = static_cast<size_t>(request.generate.num_brought(sequence.choice));
   return TokensOf(request, sequence, num_brought, sequence.generated.size());
 }
 

@@ -31,7 +31,9 @@ Request MakeRequest(const std::vector<size_t>& num_generated, size_t num_brought
   request.generate.key = {.router_incarnation = ~uint64_t{0}, .request_id = ~uint64_t{0}, .attempt = 9};
   request.draws.params.wants_logprobs = num_top >= 0;
   request.draws.params.num_top_logprobs = std::max(num_top, 0);
-  for (size_t i = 0; i < num_brought; ++i) request.generate.head.add_generated_tokens(i);
+  for (size_t choice = 0; num_brought > 0 && choice < num_generated.size(); ++choice) {
+    request.generate.head.add_resumed()->set_num_tokens(static_cast<uint32_t>(num_brought));
+  }
   for (size_t choice = 0; choice < num_generated.size(); ++choice) {
     Sequence& sequence = request.sequences.emplace_back();
     sequence.choice = static_cast<int>(choice);

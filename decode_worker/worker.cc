@@ -139,7 +139,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
 
   RouterServiceOptions service;
   service.listen_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
-  service.assembler = {.num_partial_requests_max = kPartialRequestsMax, .num_prompt_tokens_max = context_length_max};
+  service.assembler = {.num_partial_requests_max = kPartialRequestsMax, .num_tokens_max = context_length_max};
   service.live.heartbeat_interval = config_.heartbeat_interval;
   service.live.silence_max = config_.router_silence_max;
   proto::WorkerHello& hello = service.live.hello;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -135,11 +136,27 @@ class EngineRig final : public Outbox {
     request.head.mutable_stopping()->clear_stop_token_ids();
     return request;
   }
+  // What the router has of each choice from earlier attempts; nullopt: it has ended.
+  static void Bring(const std::vector<std::optional<std::vector<uint32_t>>>& choices, GenerateRequest& request) {
+    request.head.clear_resumed();
+    request.generated_tokens.clear();
+    for (const std::optional<std::vector<uint32_t>>& tokens : choices) {
+      proto::ResumedChoice& resumed = *request.head.add_resumed();
+      resumed.set_has_ended(!tokens.has_value());
+      if (!tokens.has_value()) continue;
+      resumed.set_num_tokens(static_cast<uint32_t>(tokens->size()));
+      request.generated_tokens.insert(request.generated_tokens.end(), tokens->begin(), tokens->end());
+    }
+  }
   RequestKey Submit(GenerateRequest request) {
     const RequestKey key = request.key;
     requests_[key] = request;
-    const auto& brought = request.head.generated_tokens();
-    answers_[key].choices[0].tokens.assign(brought.begin(), brought.end());
+    auto brought = request.generated_tokens.begin();
+    for (int choice = 0; choice < request.head.resumed_size(); ++choice) {
+      const auto end = brought + request.num_brought(choice);
+      if (!request.HasEnded(choice)) answers_[key].choices[choice].tokens.assign(brought, end);
+      brought = end;
+    }
     engine_.Generate(std::move(request));
     return key;
   }
@@ -234,7 +251,7 @@ class EngineRig final : public Outbox {
     const sim::OracleAnswer expected = Expected(key, choice);
     EXPECT_EQ(answer.tokens, expected.tokens) << key.ToString() << " choice " << choice;
     EXPECT_NE(answer.finish_reason, proto::FINISH_REASON_UNSPECIFIED) << key.ToString() << " choice " << choice;
-    const size_t num_brought = requests_.at(key).head.generated_tokens_size();
+    const auto num_brought = static_cast<size_t>(requests_.at(key).num_brought(static_cast<int>(choice)));
     if (!requests_.at(key).head.sampling().wants_logprobs()) {
       EXPECT_TRUE(answer.logprobs.empty() && answer.top_logprobs.empty());
       return;
@@ -259,8 +276,13 @@ class EngineRig final : public Outbox {
     EXPECT_FALSE(answers_[key].ended[0].is_cancelled());
   }
   void ExpectFinished(const RequestKey& key) {
-    for (uint32_t choice = 0; choice < num_choices(key); ++choice) ExpectChoice(key, choice);
-    EXPECT_EQ(answers_[key].choices.size(), num_choices(key));
+    size_t num_wanted = 0;
+    for (uint32_t choice = 0; choice < num_choices(key); ++choice) {
+      if (requests_.at(key).HasEnded(static_cast<int>(choice))) continue;
+      ++num_wanted;
+      ExpectChoice(key, choice);
+    }
+    EXPECT_EQ(answers_[key].choices.size(), num_wanted);
     ExpectEnded(key);
   }
   void ExpectError(const RequestKey& key, absl::StatusCode code, const std::string& part = "") {

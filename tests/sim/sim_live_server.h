@@ -99,7 +99,7 @@ class SimLiveServer final : public std::enable_shared_from_this<SimLiveServer> {
   struct Connection {
     std::shared_ptr<SimChannelClient> client;
     uint64_t router = 0;
-    decode::GenerateAssembler assembler{{.num_partial_requests_max = 64, .num_prompt_tokens_max = 1 << 20}};
+    decode::GenerateAssembler assembler{{.num_partial_requests_max = 64, .num_tokens_max = 1 << 20}};
   };
   using Streams = std::map<uint64_t, Connection>;
 
