@@ -62,6 +62,10 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
         absl::StrCat("credit_bytes ", head.credit_bytes(), " is less than one token's ", token_bytes));
   }
   if (request.prompt_tokens.empty()) return absl::InvalidArgumentError("prompt has no tokens");
+  if (head.num_choices() > static_cast<uint32_t>(num_choices_max())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_choices is ", head.num_choices(), ", at most ", num_choices_max()));
+  }
   RETURN_IF_ERROR(ValidateLengths(request));
   RETURN_IF_ERROR(worker_shell::ValidateDrawRules(head.sampling(), head.stopping(), vocab_size_));
   RETURN_IF_ERROR(ValidateChoices(request));
@@ -83,6 +87,8 @@ absl::Status Engine::Validate(const GenerateRequest& request) const {
   return absl::OkStatus();
 }
 
+int Engine::num_choices_max() const { return std::min(worker_shell::kChoicesMax, options_.batch.num_sequences_max); }
+
 absl::Status Engine::ValidateLengths(const GenerateRequest& request) const {
   const int64_t num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
   const int64_t max_new_tokens = request.head.stopping().max_new_tokens();
@@ -92,14 +98,13 @@ absl::Status Engine::ValidateLengths(const GenerateRequest& request) const {
     is_any_wanted = true;
     const int64_t num_brought = request.num_brought(choice);
     if (num_prompt_tokens + num_brought >= options_.context_length_max) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "prompt has ", num_prompt_tokens, " tokens and ", num_brought, " generated ones, context_length_max is ",
-          options_.context_length_max, " with at least one to generate"));
+      return absl::InvalidArgumentError(absl::StrCat("prompt has ", num_prompt_tokens, " tokens and ", num_brought,
+                                                     " generated ones, context_length_max is ",
+                                                     options_.context_length_max, " with at least one to generate"));
     }
     if (max_new_tokens <= num_brought) {
-      return absl::InvalidArgumentError(absl::StrCat("max_new_tokens ", max_new_tokens,
-                                                     " leaves nothing to generate, ", num_brought,
-                                                     " tokens are there already"));
+      return absl::InvalidArgumentError(absl::StrCat("max_new_tokens ", max_new_tokens, " leaves nothing to generate, ",
+                                                     num_brought, " tokens are there already"));
     }
   }
   if (is_any_wanted) return absl::OkStatus();
@@ -108,12 +113,6 @@ absl::Status Engine::ValidateLengths(const GenerateRequest& request) const {
 
 absl::Status Engine::ValidateChoices(const GenerateRequest& request) const {
   const proto::GenerateHead& head = request.head;
-  const auto num_choices_max =
-      static_cast<uint32_t>(std::min(worker_shell::kChoicesMax, options_.batch.num_sequences_max));
-  if (head.num_choices() > num_choices_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("num_choices is ", head.num_choices(), ", at most ", num_choices_max));
-  }
   if (head.resumed_size() > 0 && static_cast<size_t>(head.resumed_size()) != request.num_choices()) {
     return absl::InvalidArgumentError(
         absl::StrCat("resumed has ", head.resumed_size(), " choices, num_choices is ", head.num_choices()));
@@ -121,7 +120,7 @@ absl::Status Engine::ValidateChoices(const GenerateRequest& request) const {
   if (head.num_choices() <= 1) return absl::OkStatus();
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_tokens.size());
   const std::vector<int64_t> num_tokens(head.num_choices(), num_prompt_tokens);
-  const Reservation fitting = PlanReservation(num_prompt_tokens, num_tokens, num_choices_max, pages_.num_pages());
+  const Reservation fitting = PlanReservation(num_prompt_tokens, num_tokens, num_choices_max(), pages_.num_pages());
   if (fitting.num_sequences < static_cast<int>(head.num_choices())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "num_choices is ", head.num_choices(), ", a prompt of ", num_prompt_tokens, " tokens fits the KV pool of ",

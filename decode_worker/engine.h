@@ -134,6 +134,7 @@ class Engine final {
   };
 
   absl::Status Validate(const GenerateRequest& request) const;
+  int num_choices_max() const;
   absl::Status ValidateLengths(const GenerateRequest& request) const;
   absl::Status ValidateChoices(const GenerateRequest& request) const;
   void MakeSequences(Request& request) const;

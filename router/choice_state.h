@@ -57,6 +57,7 @@ class ChoiceState final {
   void Abort(ChoiceDelta* delta);
 
   bool is_open() const { return is_open_; }
+  const std::vector<TokenId>& generated() const { return generated_; }  // every accepted token
   int64_t num_generated() const { return static_cast<int64_t>(generated_.size()); }
   int64_t num_reasoning_tokens() const { return num_reasoning_tokens_; }
 
@@ -84,7 +85,7 @@ class ChoiceState final {
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_matcher_;
   std::unique_ptr<AnswerParser> parser_;
-  std::vector<TokenId> generated_;  // every accepted token, up to the end of the choice
+  std::vector<TokenId> generated_;  // up to the end of the choice
   int64_t num_reasoning_tokens_ = 0;
   size_t num_given_tokens_ = 0;  // of generated_, to deltas
   bool is_open_ = true;

@@ -189,24 +189,33 @@ proto::RequestKey Cluster::KeyOf(uint64_t request_id, uint32_t attempt) const {
 uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener) {
   const uint64_t request_id = ++last_request_id_;
   requests_[request_id].listener = listener;
-  StartAttempt(request_id, pair, order);
+  StartAttempt(request_id, pair, order, {});
   return request_id;
 }
 
-void Cluster::GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order) {
+void Cluster::EndAttempt(uint64_t request_id) {
   const auto it = requests_.find(request_id);
-  TANDEM_CHECK(it != requests_.end(), "a further attempt at a request that is forgotten");
+  if (it == requests_.end()) return;
   LeavePrefill(it->second);
-  --view_.decodes[it->second.decode].requests_in_flight;
-  StartAttempt(request_id, pair, order);
+  LeaveDecode(it->second);
+  it->second.is_lost = true;
 }
 
-void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order) {
+void Cluster::GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order,
+                            const std::vector<ResumedChoice>& resumed) {
+  const auto it = requests_.find(request_id);
+  TANDEM_CHECK(it != requests_.end() && it->second.is_lost, "a further attempt at a request that has not failed");
+  StartAttempt(request_id, pair, order, resumed);
+}
+
+void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order,
+                           const std::vector<ResumedChoice>& resumed) {
   Request& request = requests_[request_id];
   ++request.attempt;
   request.decode = pair.decode;
   request.prefill = pair.prefill;
   request.counts_on_prefill = true;
+  request.counts_on_decode = true;
   request.is_lost = false;
   request.cancel_reason.clear();
   proto::GenerateHead head;
@@ -214,22 +223,44 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   request.token_bytes = proto::CreditBytesOfToken(head.sampling());
   request.credit_bytes = std::max(credit_bytes_, kCreditTokensMin * request.token_bytes);
   request.flows.assign(std::max<size_t>(1, head.num_choices()), Flow{.granted_bytes = request.credit_bytes});
+  for (size_t choice = 0; choice < resumed.size(); ++choice) {
+    proto::ResumedChoice& known = *head.add_resumed();
+    known.set_num_tokens(static_cast<uint32_t>(resumed[choice].tokens.size()));
+    known.set_has_ended(resumed[choice].has_ended);
+    request.flows[choice].first_position = known.num_tokens();
+    request.flows[choice].next_position = known.num_tokens();
+  }
   head.set_credit_bytes(static_cast<uint64_t>(request.credit_bytes));
   ++view_.decodes[pair.decode].requests_in_flight;
   ++view_.prefills[pair.prefill].requests_in_flight;
+  SendParts(*decode_links_[pair.decode], KeyOf(request_id, request.attempt), std::move(head), order.prompt, resumed);
+}
 
-  const size_t num_parts = std::max<size_t>(1, (order.prompt.size() + kTokensPerPart - 1) / kTokensPerPart);
-  for (size_t part_index = 0; part_index < num_parts; ++part_index) {
-    const size_t begin = part_index * kTokensPerPart;
-    const size_t end = std::min(begin + kTokensPerPart, order.prompt.size());
-    proto::GeneratePart part;
-    *part.mutable_key() = KeyOf(request_id, request.attempt);
-    part.set_part_index(static_cast<uint32_t>(part_index));
-    part.set_is_last(part_index + 1 == num_parts);
-    part.mutable_prompt_tokens()->Add(order.prompt.begin() + begin, order.prompt.begin() + end);
-    if (part_index == 0) *part.mutable_head() = std::move(head);
-    decode_links_[pair.decode]->SendPart(std::move(part));
-  }
+void Cluster::SendParts(WorkerLink& link, const proto::RequestKey& key, proto::GenerateHead head,
+                        absl::Span<const TokenId> prompt, const std::vector<ResumedChoice>& resumed) {
+  proto::GeneratePart part;
+  *part.mutable_key() = key;
+  *part.mutable_head() = std::move(head);
+  size_t num_left = kTokensPerPart;  // that the part has room for
+  const auto add = [&](absl::Span<const TokenId> tokens, auto tokens_of_part) {
+    while (!tokens.empty()) {
+      if (num_left == 0) {
+        const uint32_t next_index = part.part_index() + 1;
+        link.SendPart(std::exchange(part, proto::GeneratePart()));
+        *part.mutable_key() = key;
+        part.set_part_index(next_index);
+        num_left = kTokensPerPart;
+      }
+      const size_t num_tokens = std::min(num_left, tokens.size());
+      tokens_of_part()->Add(tokens.begin(), tokens.begin() + num_tokens);
+      tokens.remove_prefix(num_tokens);
+      num_left -= num_tokens;
+    }
+  };
+  add(prompt, [&] { return part.mutable_prompt_tokens(); });
+  for (const ResumedChoice& choice : resumed) add(choice.tokens, [&] { return part.mutable_generated_tokens(); });
+  part.set_is_last(true);
+  link.SendPart(std::move(part));
 }
 
 void Cluster::Cancel(uint64_t request_id, const std::string& reason, std::optional<int> choice) {
@@ -256,7 +287,8 @@ void Cluster::TokensTaken(uint64_t request_id, int choice, int64_t end_position)
   Request& request = it->second;
   TANDEM_CHECK(choice >= 0 && choice < static_cast<int>(request.flows.size()), "tokens of a choice that is not");
   Flow& flow = request.flows[choice];
-  const int64_t room = end_position * request.token_bytes + request.credit_bytes;
+  const int64_t num_taken = end_position - int64_t{flow.first_position};
+  const int64_t room = num_taken * request.token_bytes + request.credit_bytes;
   if (room - flow.granted_bytes < request.credit_bytes / 2) return;  // a message for every few tokens would be a waste
   flow.granted_bytes = room;
   proto::RouterMessage message;
@@ -271,7 +303,7 @@ void Cluster::Forget(uint64_t request_id) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
   LeavePrefill(it->second);
-  --view_.decodes[it->second.decode].requests_in_flight;
+  LeaveDecode(it->second);
   requests_.erase(it);
 }
 
@@ -281,11 +313,17 @@ void Cluster::LeavePrefill(Request& request) {
   --view_.prefills[request.prefill].requests_in_flight;
 }
 
+void Cluster::LeaveDecode(Request& request) {
+  if (!request.counts_on_decode) return;
+  request.counts_on_decode = false;
+  --view_.decodes[request.decode].requests_in_flight;
+}
+
 Cluster::Request* Cluster::FindRequest(const WorkerLink& link, const proto::RequestKey& key) {
   if (link.role() != WorkerRole::kDecode || key.router_incarnation() != identity_.incarnation()) return nullptr;
   const auto it = requests_.find(key.request_id());
   if (it == requests_.end() || it->second.decode != link.index()) return nullptr;
-  return key.attempt() == it->second.attempt ? &it->second : nullptr;
+  return key.attempt() == it->second.attempt && !it->second.is_lost ? &it->second : nullptr;
 }
 
 void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) {

@@ -95,8 +95,13 @@ class Cluster final : private WorkerLinkListener {
   // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
   // Forget(). The pair comes from PickPair() over view() in the same turn of the loop.
   uint64_t Generate(const PairChoice& pair, const GenerateOrder& order, RequestListener* listener);
-  // The next attempt at a request whose worker has ended it or is lost. What still comes of the last one is not heard.
-  void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
+  // Its worker has ended the request or is lost, and its listener looks for others: nothing more is heard of the
+  // attempt, and it counts on no worker until GenerateAgain().
+  void EndAttempt(uint64_t request_id);
+  // The next attempt, after EndAttempt().
+  // resumed: one for each choice.
+  void GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order,
+                     const std::vector<ResumedChoice>& resumed);
   // The whole request, or one of its choices alone.
   void Cancel(uint64_t request_id, const std::string& reason, std::optional<int> choice = std::nullopt);
   // The tokens of the choice before this position are off the hands of whoever serves its client: there is room for as
@@ -110,7 +115,8 @@ class Cluster final : private WorkerLinkListener {
  private:
   // What a worker must know of a choice to go on with it after its stream was lost.
   struct Flow {
-    uint32_t next_position = 0;  // the first that has not arrived here
+    uint32_t first_position = 0;  // of this attempt
+    uint32_t next_position = 0;   // the first that has not arrived here
     int64_t granted_bytes = 0;
     std::string cancel_reason = {};  // not empty: cancelled alone
   };
@@ -120,11 +126,12 @@ class Cluster final : private WorkerLinkListener {
     int decode = -1;
     int prefill = -1;
     bool counts_on_prefill = false;  // until its first token
-    bool is_lost = false;            // with its worker; its listener knows
-    std::string cancel_reason;       // not empty: cancelled, not yet confirmed
-    int64_t token_bytes = 0;         // of credit
-    int64_t credit_bytes = 0;        // that may be unused at a time, of each choice
-    std::vector<Flow> flows;         // by choice
+    bool counts_on_decode = false;
+    bool is_lost = false;       // no worker has it any more; its listener knows
+    std::string cancel_reason;  // not empty: cancelled, not yet confirmed
+    int64_t token_bytes = 0;    // of credit
+    int64_t credit_bytes = 0;   // that may be unused at a time, of each choice
+    std::vector<Flow> flows;    // by choice
   };
 
   void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) override;
@@ -149,8 +156,12 @@ class Cluster final : private WorkerLinkListener {
   // nullptr where the key is not of a request that runs on this worker.
   Request* FindRequest(const WorkerLink& link, const proto::RequestKey& key);
   void LeavePrefill(Request& request);
+  void LeaveDecode(Request& request);
   void CancelUnknown(WorkerLink& link, const proto::RequestKey& key);
-  void StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order);
+  void StartAttempt(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order,
+                    const std::vector<ResumedChoice>& resumed);
+  void SendParts(WorkerLink& link, const proto::RequestKey& key, proto::GenerateHead head,
+                 absl::Span<const TokenId> prompt, const std::vector<ResumedChoice>& resumed);
   proto::RequestKey KeyOf(uint64_t request_id, uint32_t attempt) const;
 
   const proto::Identity identity_;

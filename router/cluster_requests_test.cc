@@ -1,6 +1,7 @@
 // The requests of a shard at its workers, over fake channels: what each order, cancel and credit says, in which parts,
 // and which request hears what.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -148,6 +149,67 @@ TEST_F(ClusterRequestsTest, ChoicesAndLogprobsArriveAsTheWorkerSaysThem) {
   cluster_.Forget(id);
 }
 
+// Of one choice much, of one nothing, of one that has ended nothing more is wanted.
+TEST_F(ClusterRequestsTest, ANextAttemptBringsWhatEachChoiceHasInParts) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener, 0, 0, /*prompt_size=*/10, /*num_choices=*/3);
+  cluster_.EndAttempt(id);
+  GenerateOrder order;
+  order.num_choices = 3;
+  order.prompt.assign(10, 7);
+  std::vector<TokenId> known(2 * Cluster::kTokensPerPart);
+  std::iota(known.begin(), known.end(), 0);
+  PairChoice other;
+  other.decode = 1;
+  other.prefill = 1;
+  cluster_.GenerateAgain(id, other, order, {{.tokens = known}, {}, {.has_ended = true}});
+  const auto& parts = channels_.to("d1:1").parts;
+  ASSERT_EQ(parts.size(), 3u);
+  std::vector<TokenId> prompt, generated;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].part_index(), i);
+    EXPECT_EQ(parts[i].is_last(), i + 1 == parts.size());
+    EXPECT_LE(parts[i].ByteSizeLong(), size_t{256} << 10);
+    prompt.insert(prompt.end(), parts[i].prompt_tokens().begin(), parts[i].prompt_tokens().end());
+    generated.insert(generated.end(), parts[i].generated_tokens().begin(), parts[i].generated_tokens().end());
+  }
+  EXPECT_EQ(prompt, order.prompt);
+  EXPECT_EQ(generated, known);
+  const proto::GenerateHead& head = parts[0].head();
+  ASSERT_EQ(head.resumed_size(), 3);
+  EXPECT_EQ(head.resumed(0).num_tokens(), known.size());
+  EXPECT_EQ(head.resumed(1).num_tokens(), 0u);
+  EXPECT_FALSE(head.resumed(1).has_ended());
+  EXPECT_TRUE(head.resumed(2).has_ended());
+
+  // Credit counts from where the attempt began.
+  const auto num_grants = [this] {
+    const auto& sent = channels_.to("d1:1").sent;
+    return std::count_if(sent.begin(), sent.end(), [](const auto& m) { return m.has_credit(); });
+  };
+  cluster_.TokensTaken(id, 0, static_cast<int64_t>(known.size()) + 1);
+  EXPECT_EQ(num_grants(), 0) << "one token is no reason for a message";
+  cluster_.TokensTaken(id, 0, static_cast<int64_t>(known.size()) + 1100);
+  ASSERT_EQ(num_grants(), 1);
+  EXPECT_EQ(channels_.to("d1:1").sent.back().credit().granted_bytes(), head.credit_bytes() + 1100 * 8);
+  cluster_.Forget(id);
+}
+
+TEST_F(ClusterRequestsTest, AnAttemptThatHasFailedIsNotNamedToAWorkerThatComesBack) {
+  ConnectAll();
+  RecordingListener listener;
+  const uint64_t id = Generate(&listener);
+  cluster_.EndAttempt(id);
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  FakeChannelState& channel = Reopen("d0:1", "d0", 3);
+  ASSERT_TRUE(channel.sent.at(1).has_reattach()) << channel.sent.at(1).ShortDebugString();
+  EXPECT_EQ(channel.sent.at(1).reattach().positions_size(), 0);
+  SendTokens("d0:1", KeyOf(id), 0, {1});
+  EXPECT_TRUE(listener.received.empty());
+  cluster_.Forget(id);
+}
+
 TEST_F(ClusterRequestsTest, TokensFromAWorkerThatDoesNotHaveTheRequestAreNotItsTokens) {
   ConnectAll();
   RecordingListener listener;
@@ -188,7 +250,9 @@ TEST_F(ClusterRequestsTest, SecondAttemptRunsElsewhereAndTheFirstIsNotHeard) {
   other.prefill = 1;
   GenerateOrder order;
   order.prompt = {1, 2, 3};
-  cluster_.GenerateAgain(id, other, order);
+  cluster_.EndAttempt(id);
+  EXPECT_EQ(cluster_.view().decodes[0].requests_in_flight, 0) << "nobody has it";
+  cluster_.GenerateAgain(id, other, order, {});
   EXPECT_EQ(cluster_.view().decodes[0].requests_in_flight, 0);
   EXPECT_EQ(cluster_.view().prefills[0].requests_in_flight, 0);
   EXPECT_EQ(cluster_.view().decodes[1].requests_in_flight, 1);

@@ -85,6 +85,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                   "After SIGTERM, with /readyz at 503 and everything still served, for load balancers to notice.");
   schema.Duration("process.drain_grace", &config->drain_grace, absl::ZeroDuration(), absl::Hours(24),
                   "After the notice, for requests under way; those still running then fail with 503.");
+  schema.Bool("process.failover", &config->has_failover,
+              "Go on with a request on other workers where its own fail; the client's bytes are the same.");
+  schema.Duration("process.failover_wait", &config->failover_wait, absl::ZeroDuration(), absl::Hours(1),
+                  "How long an answer that has begun waits for workers to go on with; then it ends with an error. What "
+                  "has given nothing yet does not wait.");
   schema.Duration("process.sse_keepalive_interval", &config->keepalive_interval, absl::ZeroDuration(), absl::Hours(24),
                   "Silence after which a stream gets a comment that keeps proxies from cutting it; 0 for never.");
   schema.Int64("process.stream_unsent_bytes_max", &config->unsent_bytes_max,

@@ -42,6 +42,8 @@ struct RouterConfig {
   absl::Duration queue_time_max = absl::Minutes(1);
   int choices_max = 128;
   absl::Duration request_time_max = absl::Hours(4);
+  bool has_failover = true;
+  absl::Duration failover_wait = absl::Seconds(10);
   absl::Duration drain_notice = absl::Seconds(1);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration keepalive_interval = absl::Seconds(30);

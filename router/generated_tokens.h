@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "router/openai/answer.h"
 #include "router/tokenizer/token_id.h"
 
@@ -19,6 +20,12 @@ struct GeneratedTokens {
   SequenceFinish finish = SequenceFinish::kNone;
   std::vector<float> logprobs;                         // of each token; empty unless asked for
   std::vector<std::vector<LikelyToken>> top_logprobs;  // of each token; empty unless asked for
+};
+
+// What is known of a choice when its prompt is given to other workers.
+struct ResumedChoice {
+  absl::Span<const TokenId> tokens;  // every accepted one; of a choice that has ended none
+  bool has_ended = false;
 };
 
 }  // namespace tandem::router

@@ -299,14 +299,14 @@ TEST_F(GenerationTest, OnePromptThatFailsFailsTheRequestAndCancelsTheOthers) {
   const FakeWorker::Request third = decode_->AwaitRequest();
   SendText(first, 0, 0, "done", proto::FINISH_REASON_LENGTH);
   decode_->SendEnded(first.key);
-  decode_->SendEnded(second.key, absl::StatusCode::kDataLoss, "sums disagree after the refetch");
+  decode_->SendEnded(second.key, absl::StatusCode::kInvalidArgument, "no token is left to draw");
   const proto::Cancel cancel = decode_->AwaitCancel();
   EXPECT_EQ(cancel.key().request_id(), third.key.request_id());
   const RawClient::Response response = client.ReadResponse();
-  EXPECT_EQ(response.status, 500);
-  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "sums disagree after the refetch");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "no token is left to draw");
   EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
-  EXPECT_EQ(AwaitMetric("tandem_router_requests_total{role=\"router\",code=\"500\"}", 1), 1) << "one request";
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_total{role=\"router\",code=\"400\"}", 1), 1) << "one request";
 }
 
 TEST_F(GenerationTest, ClientThatLeavesCancelsEveryPrompt) {

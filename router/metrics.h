@@ -34,7 +34,9 @@ class RouterMetrics final {
   prometheus::Gauge& requests_waiting;
   prometheus::Gauge& connections;
   prometheus::Gauge& body_bytes;
-  prometheus::Counter& second_attempts;
+  prometheus::Gauge& requests_without_worker;
+  prometheus::Counter& failovers_without_tokens;
+  prometheus::Counter& failovers_with_tokens;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
   prometheus::Counter& empty_answers;

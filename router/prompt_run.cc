@@ -1,11 +1,13 @@
 #include "router/prompt_run.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "prometheus/counter.h"
+#include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 
 namespace tandem::router {
@@ -17,9 +19,11 @@ PromptRun::PromptRun(const Parts& parts, const RequestState::Params& params, Gen
       log_id_(std::move(log_id)),
       inbox_(std::move(wake)),
       state_(params),
-      order_(std::move(order)) {}
+      order_(std::move(order)),
+      failover_(parts.failover_wait_max) {}
 
 PromptRun::~PromptRun() {
+  LookAt(absl::InfiniteDuration());
   if (request_id_ != 0) parts_.cluster->Forget(request_id_);
 }
 
@@ -49,12 +53,15 @@ std::optional<RequestState::Output> PromptRun::TakeEvent() {
   if (const auto* front = std::get_if<RequestInbox::Ended>(&inbox_.front())) {
     const RequestInbox::Ended ended = *front;
     inbox_.Pop();
-    if (TryAgain(ended.error)) return RequestState::Output();
+    if (state_.may_go_on() && ended.is_cancelled) {  // though nobody here has asked for it
+      return OnAttemptFailed(absl::UnavailableError("request was cancelled by its worker"), /*is_worker_lost=*/false);
+    }
+    if (state_.may_go_on() && !ended.error.ok()) return OnAttemptFailed(ended.error, /*is_worker_lost=*/false);
     return CarryOut(state_.OnEnded(ended.error, ended.is_cancelled));
   }
   const absl::Status cause = std::get<RequestInbox::WorkerLost>(inbox_.front()).cause;
   inbox_.Pop();
-  if (TryAgain(cause)) return RequestState::Output();
+  if (state_.may_go_on()) return OnAttemptFailed(cause, /*is_worker_lost=*/true);
   return CarryOut(state_.OnWorkerLost(cause));
 }
 
@@ -67,7 +74,6 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
                               tokens.first_position + static_cast<int64_t>(tokens.tokens.size()));
   const int64_t num_new = state_.num_generated() - num_before;
   if (num_new > 0) {
-    order_.prompt = std::vector<TokenId>();  // not {}: that keeps the memory
     parts_.metrics->generation_tokens.Increment(static_cast<double>(num_new));
     if (num_before == 0) {
       parts_.metrics->time_to_first_token.Observe(absl::ToDoubleSeconds(state_.time_to_first_token()));
@@ -80,19 +86,47 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
   return CarryOut(std::move(output));
 }
 
-bool PromptRun::TryAgain(const absl::Status& error) {
-  if (!absl::IsUnavailable(error) || !state_.may_start_again() || num_attempts_ == kAttemptsMax) return false;
-  const absl::Duration remaining_time = deadline_ - Now();
-  if (remaining_time < kAttemptTimeMin) return false;
+// Whatever still waits in the inbox is of the attempt that has failed.
+RequestState::Output PromptRun::OnAttemptFailed(const absl::Status& cause, bool is_worker_lost) {
+  inbox_.DropWorkerEvents();
+  const Failover::Decision decision = failover_.OnFailure(cause, is_worker_lost, state_.num_generated(), Now());
+  failed_at_ = Now();
+  state_.EndAttempt();
+  parts_.cluster->EndAttempt(request_id_);
+  RequestState::Output output = Follow(decision);
+  return look_at_ <= Now() ? GoOnElsewhere() : output;
+}
+
+void PromptRun::LookAt(absl::Duration point) {
+  const bool was_looking = look_at_ != absl::InfiniteDuration();
+  look_at_ = point;
+  const bool is_looking = look_at_ != absl::InfiniteDuration();
+  if (is_looking != was_looking) parts_.metrics->requests_without_worker.Increment(is_looking ? 1 : -1);
+}
+
+RequestState::Output PromptRun::Follow(const Failover::Decision& decision) {
+  if (decision.error.ok()) {
+    LookAt(decision.look_at);
+    return RequestState::Output();
+  }
+  return CarryOut(state_.OnGiveUp(decision.error, Now()));
+}
+
+RequestState::Output PromptRun::GoOnElsewhere() {
   const absl::StatusOr<PairChoice> pair = Pick();
-  if (!pair.ok()) return false;  // the first error says more
-  ++num_attempts_;
-  parts_.metrics->second_attempts.Increment();
-  LOG_WARNING("request starts again", {"req", log_id_}, {"attempt", num_attempts_}, {"cause", error}, {"pair", pair_});
-  inbox_.DropWorkerEvents();  // of the attempt that has failed
-  order_.remaining_time = remaining_time;
-  parts_.cluster->GenerateAgain(request_id_, *pair, order_);
-  return true;
+  if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), Now()));
+  LOG_WARNING("request goes on elsewhere", {"req", log_id_}, {"attempt", failover_.num_failures() + 1},
+              {"tokens", state_.num_generated()}, {"after", Now() - failed_at_}, {"cause", failover_.cause()},
+              {"pair", pair_});
+  prometheus::Counter& failovers =
+      state_.num_generated() > 0 ? parts_.metrics->failovers_with_tokens : parts_.metrics->failovers_without_tokens;
+  failovers.Increment();
+  LookAt(absl::InfiniteDuration());
+  // The deadline is RequestState's; a worker is never given none at all.
+  order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
+  state_.BeginAttempt();
+  parts_.cluster->GenerateAgain(request_id_, *pair, order_, state_.resumed_choices());
+  return RequestState::Output();
 }
 
 RequestState::Output PromptRun::OnClientLeft() { return CarryOut(state_.OnClientLeft(Now())); }
@@ -101,9 +135,13 @@ RequestState::Output PromptRun::OnGiveUp(const absl::Status& cause) { return Car
 
 RequestState::Output PromptRun::OnAbort() { return CarryOut(state_.OnAbort(Now())); }
 
+absl::Duration PromptRun::NextWakeup() const { return std::min(state_.NextWakeup(), look_at_); }
+
 RequestState::Output PromptRun::OnTime() {
+  if (Now() >= look_at_ && Now() < state_.NextWakeup()) return GoOnElsewhere();
+  const bool is_with_workers = look_at_ == absl::InfiniteDuration();
   RequestState::Output output = CarryOut(state_.OnTime(Now()));
-  if (output.is_released) {
+  if (output.is_released && is_with_workers) {
     parts_.metrics->unconfirmed_releases.Increment();
     LOG_WARNING("release not confirmed", {"req", log_id_}, {"pair", pair_});
   }
@@ -111,6 +149,7 @@ RequestState::Output PromptRun::OnTime() {
 }
 
 RequestState::Output PromptRun::CarryOut(RequestState::Output output) {
+  if (state_.is_released()) LookAt(absl::InfiniteDuration());
   if (!output.cancel_reason.empty()) {
     parts_.cluster->Cancel(request_id_, output.cancel_reason, output.cancel_choice);
     parts_.metrics->CountCancel(output.cancel_reason);

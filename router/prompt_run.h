@@ -1,8 +1,8 @@
 // One prompt of a request on the workers: the attempts at it, and what has happened to it and not been looked at yet.
 //
-// The thin shell around RequestState: hands it events, carries out its cancels, counts its tokens, and starts the
-// prompt once more where its worker failed before anything came of it. What it returns is for the client.
-// Belongs to the shard's thread. Tested by worker_loss_integration_test.cc.
+// The thin shell around RequestState: hands it events, carries out its cancels, counts its tokens, and gives the prompt
+// with all accepted tokens to other workers where its own fail (failover.h decides). What it returns is for the client.
+// Belongs to the shard's thread. Tested by failover_integration_test.cc and tests/e2e/failover_test.py.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "router/cluster.h"
+#include "router/failover.h"
 #include "router/metrics.h"
 #include "router/pair_picker.h"
 #include "router/request_inbox.h"
@@ -28,7 +29,8 @@ class PromptRun final {
     const base::Clock* clock = nullptr;
     Cluster* cluster = nullptr;
     RouterMetrics* metrics = nullptr;
-    uint64_t* turn = nullptr;  // rotates among equal pairs
+    uint64_t* turn = nullptr;                         // rotates among equal pairs
+    std::optional<absl::Duration> failover_wait_max;  // nullopt: what fails is not tried again
   };
 
   // log_id: of the request, in log lines. wake: called after each event.
@@ -46,22 +48,25 @@ class PromptRun final {
   RequestState::Output OnClientLeft();
   RequestState::Output OnGiveUp(const absl::Status& cause);
   RequestState::Output OnAbort();  // of one choice: call it while the answer is open
-  // To be called at state().NextWakeup() or later.
+  // To be called at NextWakeup() or later.
   RequestState::Output OnTime();
+  absl::Duration NextWakeup() const;
 
   const RequestState& state() const { return state_; }
   const std::string& pair() const { return pair_; }    // "" until it is picked
   uint64_t request_id() const { return request_id_; }  // at the cluster; 0 until it is started
 
  private:
-  static constexpr int kAttemptsMax = 2;
   static constexpr absl::Duration kAttemptTimeMin = absl::Milliseconds(1);
 
   // A pair for the prompt as the cluster is now; pair() explains it. Where none can take it, pair() stays.
   absl::StatusOr<PairChoice> Pick();
   RequestState::Output TakeTokens(const GeneratedTokens& tokens);
-  // Starts once more where the worker could not serve it and nothing has come of it yet. False: it failed.
-  bool TryAgain(const absl::Status& error);
+  RequestState::Output OnAttemptFailed(const absl::Status& cause, bool is_worker_lost);
+  // Between two attempts: looks for a pair and goes on there.
+  RequestState::Output GoOnElsewhere();
+  RequestState::Output Follow(const Failover::Decision& decision);
+  void LookAt(absl::Duration point);
   RequestState::Output CarryOut(RequestState::Output output);
   absl::Duration Now() const { return parts_.clock->Now(); }
 
@@ -70,10 +75,12 @@ class PromptRun final {
   const std::string log_id_;
   RequestInbox inbox_;
   RequestState state_;
-  GenerateOrder order_;  // its prompt only until the first token
+  GenerateOrder order_;
+  Failover failover_;
+  absl::Duration failed_at_;                           // the latest attempt
+  absl::Duration look_at_ = absl::InfiniteDuration();  // for a pair; between two attempts only
   std::string pair_;
   uint64_t request_id_ = 0;
-  int num_attempts_ = 1;
 };
 
 }  // namespace tandem::router

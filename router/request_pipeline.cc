@@ -286,7 +286,7 @@ void RequestPipeline::Run::TakeClientNews() {
   }
   const absl::Duration now = Now();
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    if (now >= prompts_[i]->state().NextWakeup()) Apply(i, prompts_[i]->OnTime());
+    if (now >= prompts_[i]->NextWakeup()) Apply(i, prompts_[i]->OnTime());
   }
   if (std::exchange(is_drained_, false)) is_waiting_for_reader_ = false;
 }
@@ -308,7 +308,7 @@ bool RequestPipeline::Run::IsReleased() const {
 
 absl::Duration RequestPipeline::Run::NextWakeup() const {
   absl::Duration wakeup = absl::InfiniteDuration();
-  for (const auto& prompt : prompts_) wakeup = std::min(wakeup, prompt->state().NextWakeup());
+  for (const auto& prompt : prompts_) wakeup = std::min(wakeup, prompt->NextWakeup());
   return wakeup;
 }
 
@@ -377,7 +377,8 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.started_at = started_at_;
   params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
   const std::string trace_parent(exchange_->request().Header("traceparent"));
-  const PromptRun::Parts parts = {parts_.clock, parts_.cluster, parts_.metrics, &pipeline_.turn_};
+  const PromptRun::Parts parts = {parts_.clock, parts_.cluster, parts_.metrics, &pipeline_.turn_,
+                                  settings_.failover_wait_max};
   for (GenerateOrder& order : prepared.orders) {
     params.choice.max_new_tokens = order.max_new_tokens;
     params.choice.min_new_tokens = order.min_new_tokens;

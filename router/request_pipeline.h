@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ struct PipelineSettings {
   absl::Duration queue_time_max = absl::Minutes(1);       // in line for a place in flight
   absl::Duration keepalive_interval = absl::Seconds(30);  // of a stream without news; zero = none
   size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
-  size_t inline_body_bytes_max = size_t{32} << 10;        // larger bodies are prepared on the thread pool
+  // What its workers have failed goes on elsewhere, and waits so long for an elsewhere; nullopt: it fails.
+  std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
+  size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool
 };
 
 // For /statusz.

@@ -31,7 +31,6 @@ RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl:
   }
   Choice& choice = choices_[tokens.choice];
   if (tokens.finish != SequenceFinish::kNone) OnSequenceStops(choice, now);
-  has_heard_of_it_ = true;
   if (!is_answer_open_ || !choice.state.is_open()) return output;  // under way when the choice ended
 
   const int64_t num_before = choice.state.num_generated();
@@ -89,6 +88,7 @@ void RequestState::FailAnswer(absl::Status error, Output* output) {
 }
 
 void RequestState::CancelWork(std::string reason, absl::Duration now, Output* output) {
+  if (is_between_attempts_) return Release(output);
   if (num_running_ == 0 || is_cancel_sent_ || is_released_) return;
   is_cancel_sent_ = true;
   output->cancel_reason = std::move(reason);
@@ -98,6 +98,28 @@ void RequestState::CancelWork(std::string reason, absl::Duration now, Output* ou
 void RequestState::Release(Output* output) {
   output->is_released = !is_released_;
   is_released_ = true;
+}
+
+void RequestState::EndAttempt() {
+  is_between_attempts_ = true;
+  for (Choice& choice : choices_) choice.runs = false;
+  num_running_ = 0;
+  release_at_ = absl::InfiniteDuration();
+}
+
+void RequestState::BeginAttempt() {
+  is_between_attempts_ = false;
+  for (Choice& choice : choices_) choice.runs = choice.state.is_open();
+  num_running_ = num_open_;
+}
+
+std::vector<ResumedChoice> RequestState::resumed_choices() const {
+  std::vector<ResumedChoice> choices;
+  for (const Choice& choice : choices_) {
+    choices.push_back({.has_ended = !choice.state.is_open()});
+    if (choice.state.is_open()) choices.back().tokens = choice.state.generated();
+  }
+  return choices;
 }
 
 RequestState::Output RequestState::OnEnded(const absl::Status& error, bool is_cancelled) {

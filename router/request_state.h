@@ -8,7 +8,7 @@
 // the *work* (held on the workers until Ended, loss of the worker, or kReleaseWaitMax after it should have ended). A
 // choice that ends by a stop string is cancelled on the worker alone, the last one with the whole request; a client
 // that leaves or a deadline ends the answer at once and cancels the work. The request is forgotten when both have
-// ended.
+// ended. Between two attempts the request has no work: its workers have failed it, others have not been found yet.
 //
 // What a choice's tokens mean is choice_state.h's business; a breach of its rules ends the request.
 // Tested by request_state_test.cc (scripts) and //tests/sim.
@@ -67,8 +67,14 @@ class RequestState final {
   Output OnTime(absl::Duration now);
   absl::Duration NextWakeup() const;
 
-  // True while nothing has come of the request and nobody has given it up: another worker may do it from the start.
-  bool may_start_again() const { return is_answer_open_ && !is_cancel_sent_ && !has_heard_of_it_; }
+  // True while somebody wants the answer: where its workers fail, others may go on with what is open of it.
+  bool may_go_on() const { return is_answer_open_ && !is_cancel_sent_ && !is_released_; }
+  // The attempt is over, in place of OnEnded() or OnWorkerLost(); while may_go_on(). BeginAttempt() or the end of the
+  // answer follows.
+  void EndAttempt();
+  // Others work on it now, from here.
+  void BeginAttempt();
+  std::vector<ResumedChoice> resumed_choices() const;  // valid until the next event
   bool is_answer_open() const { return is_answer_open_; }
   bool is_released() const { return is_released_; }
   Usage usage() const;
@@ -106,8 +112,8 @@ class RequestState final {
   int64_t num_generated_ = 0;
   absl::Duration first_token_at_ = absl::InfiniteDuration();
   bool is_answer_open_ = true;
-  bool has_heard_of_it_ = false;  // tokens or an end of a sequence have come
-  bool is_cancel_sent_ = false;   // of the whole request
+  bool is_cancel_sent_ = false;  // of the whole request
+  bool is_between_attempts_ = false;
   bool is_released_ = false;
   absl::Duration release_at_ = absl::InfiniteDuration();  // set when the work should have ended
 };

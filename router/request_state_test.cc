@@ -526,11 +526,44 @@ TEST(RequestStateTest, ChoiceThatDoesNotExistIsABreach) {
   EXPECT_EQ(choices.num_cancels, 1);
 }
 
-TEST(RequestStateTest, RequestWithAnyTokenDoesNotStartAgain) {
-  Choices choices(2);
-  EXPECT_TRUE(choices.state().may_start_again());
-  choices.Text(1, "a");
-  EXPECT_FALSE(choices.state().may_start_again());
+TEST(RequestStateTest, ANextAttemptGoesOnWithWhatIsOpen) {
+  Choices choices(3);
+  choices.Text(0, "ab");
+  choices.Text(1, "x", Finish::kLength);
+  ASSERT_TRUE(choices.state().may_go_on());
+  choices.state().EndAttempt();
+  choices.state().BeginAttempt();
+  const std::vector<ResumedChoice> resumed = choices.state().resumed_choices();
+  ASSERT_EQ(resumed.size(), 3u);
+  EXPECT_EQ(resumed[0].tokens.size(), 2u);
+  EXPECT_FALSE(resumed[0].has_ended);
+  EXPECT_TRUE(resumed[1].has_ended);
+  EXPECT_TRUE(resumed[1].tokens.empty());
+  EXPECT_TRUE(resumed[2].tokens.empty());
+  EXPECT_FALSE(resumed[2].has_ended);
+  EXPECT_EQ(choices.state().NextWakeup(), absl::InfiniteDuration());
+  choices.Text(0, "c", Finish::kLength);
+  EXPECT_EQ(choices.state().NextWakeup(), absl::InfiniteDuration()) << "choice 2 runs";
+  choices.Text(2, "d", Finish::kLength);
+  EXPECT_LT(choices.state().NextWakeup(), absl::InfiniteDuration()) << "Ended is due";
+  choices.Take(choices.state().OnEnded(absl::OkStatus(), false));
+  EXPECT_TRUE(choices.error.ok()) << choices.error;
+  EXPECT_EQ(choices.num_releases, 1);
+}
+
+TEST(RequestStateTest, BetweenTwoAttemptsEveryEndReleasesAtOnceAndCancelsNothing) {
+  for (const bool client_leaves : {true, false}) {
+    Choices choices(2);
+    choices.Text(0, "ab");
+    choices.state().EndAttempt();
+    choices.Take(client_leaves ? choices.state().OnClientLeft(absl::Seconds(5))
+                               : choices.state().OnGiveUp(absl::UnavailableError("nobody"), absl::Seconds(5)));
+    EXPECT_EQ(choices.num_cancels, 0);
+    EXPECT_EQ(choices.num_releases, 1);
+    EXPECT_EQ(choices.error.ok(), client_leaves);
+    EXPECT_FALSE(choices.state().may_go_on());
+    EXPECT_TRUE(choices.state().is_released());
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/held_port.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
+#include "router/failover.h"
 #include "router/testing/router_fixture.h"
 
 namespace tandem::router {
@@ -18,7 +19,8 @@ using B = ByteTokenizer;
 
 using WorkerLossTest = RouterTest;
 
-TEST_F(WorkerLossTest, WorkerThatDiesInsideAStreamIsAnErrorInTheStream) {
+TEST_F(WorkerLossTest, WorkerThatDiesInsideAStreamIsAnErrorInTheStreamWhereNobodyElseComes) {
+  options_.pipeline.failover_wait_max = absl::Milliseconds(1);
   StartPair();
   RawClient client(port());
   client.Send(PostChat(ChatBody(R"("stream":true)")));
@@ -46,7 +48,7 @@ TEST_F(WorkerLossTest, WorkerThatDiesBeforeTheFirstTokenIs503) {
   EXPECT_EQ(Ask().status, 503) << "and further requests are refused at once";
 }
 
-TEST_F(WorkerLossTest, RequestThatFoundNoWorkerIsTriedOnceMoreBeforeItsFirstToken) {
+TEST_F(WorkerLossTest, RequestThatFoundNoWorkerIsTriedAgainAFewTimes) {
   StartPair();
   RawClient client(port());
   client.Send(PostChat(ChatBody()));
@@ -62,16 +64,50 @@ TEST_F(WorkerLossTest, RequestThatFoundNoWorkerIsTriedOnceMoreBeforeItsFirstToke
   EXPECT_EQ(client.ReadResponse().status, 200);
 
   client.Send(PostChat(ChatBody()));
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < Failover::kFailuresMax; ++i) {
     decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kUnavailable, "prefill worker is gone");
   }
-  EXPECT_EQ(client.ReadResponse().status, 503) << "the second failure is the answer";
+  EXPECT_EQ(client.ReadResponse().status, 503) << "the last failure is the answer";
+}
 
-  client.Send(PostChat(ChatBody()));
-  const FakeWorker::Request begun = decode_->AwaitRequest();
-  decode_->SendTokens(begun.key, 0, {'x'});
-  decode_->SendEnded(begun.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
-  EXPECT_EQ(client.ReadResponse().status, 503) << "not with a token accepted";
+TEST_F(WorkerLossTest, AnAnswerThatHasBegunGoesOnWithTheTokensOfEachChoice) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("n":3)")));
+  const FakeWorker::Request first = decode_->AwaitRequest();
+  const auto send = [&](const FakeWorker::Request& request, uint32_t choice, uint32_t position,
+                        const std::vector<uint32_t>& tokens) {
+    proto::SequenceTokens sequence;
+    sequence.set_choice(choice);
+    sequence.set_first_position(position);
+    sequence.mutable_tokens()->Add(tokens.begin(), tokens.end());
+    if (tokens.back() == B::kEos) sequence.set_finish_reason(proto::FINISH_REASON_STOP);
+    decode_->SendSequence(request.key, sequence);
+  };
+  send(first, 0, 0, {'x', 'y'});
+  send(first, 1, 0, {'d', B::kEos});
+  decode_->SendEnded(first.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  const FakeWorker::Request second = decode_->AwaitRequest();
+  EXPECT_EQ(second.key.attempt(), 2u);
+  EXPECT_EQ(second.prompt, first.prompt);
+  EXPECT_EQ(second.head.sampling().seed(), first.head.sampling().seed());
+  EXPECT_EQ(second.generated, (std::vector<uint32_t>{'x', 'y'}));
+  ASSERT_EQ(second.head.resumed_size(), 3);
+  EXPECT_EQ(second.head.resumed(0).num_tokens(), 2u);
+  EXPECT_TRUE(second.head.resumed(1).has_ended());
+  EXPECT_EQ(second.head.resumed(2).num_tokens(), 0u);
+  send(second, 0, 2, {'z', B::kEos});
+  send(second, 2, 0, {'w', B::kEos});
+  decode_->SendEnded(second.key);
+  const RawClient::Response response = client.ReadResponse();
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::value answer = json::parse(response.body);
+  EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), "xyz");
+  EXPECT_EQ(answer.at("choices").at(1).at("message").at("content"), "d");
+  EXPECT_EQ(answer.at("choices").at(2).at("message").at("content"), "w");
+  EXPECT_EQ(AwaitMetric("tandem_router_failovers_total{role=\"router\",had_tokens=\"yes\"}", 1), 1);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_without_worker{role=\"router\"}", 0), 0);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
 }
 
 TEST_F(WorkerLossTest, WorkerThatDiesBeforeTheFirstTokenIsReplacedByAnother) {
@@ -163,10 +199,23 @@ TEST_F(WorkerLossTest, WorkersErrorBecomesTheHttpStatusOfItsCode) {
   StartPair();
   RawClient client(port());
   client.Send(PostChat(ChatBody(R"("stream":true)")));
-  decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kDataLoss, "sums disagree after the refetch");
+  decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kDeadlineExceeded, "out of time");
+  const RawClient::Response response = client.ReadResponse();
+  EXPECT_EQ(response.status, 504);
+  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "out of time");
+}
+
+TEST_F(WorkerLossTest, WhatBreaksTwoWorkersIsNotGivenToAThird) {
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody(R"("stream":true)")));
+  for (int i = 0; i < Failover::kCrashesMax; ++i) {
+    decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kDataLoss, "sums disagree after the refetch");
+  }
   const RawClient::Response response = client.ReadResponse();
   EXPECT_EQ(response.status, 500);
-  EXPECT_EQ(json::parse(response.body).at("error").at("message"), "sums disagree after the refetch");
+  EXPECT_TRUE(absl::StrContains(response.body, "2 workers")) << response.body;
+  EXPECT_TRUE(absl::StrContains(response.body, "sums disagree after the refetch")) << response.body;
 }
 
 TEST_F(WorkerLossTest, PromptBeyondTheWorkersIsTheSameErrorAsOneBeyondTheContext) {

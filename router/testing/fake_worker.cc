@@ -89,6 +89,8 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
         request.head = part.head();
       }
       request.prompt.insert(request.prompt.end(), part.prompt_tokens().begin(), part.prompt_tokens().end());
+      const auto& generated = part.generated_tokens();
+      request.generated.insert(request.generated.end(), generated.begin(), generated.end());
       if (!part.is_last()) continue;
       if (has_answer_) Answer(request);
       requests_.push_back(std::move(request));

@@ -31,6 +31,7 @@ class FakeWorker final {
     proto::RequestKey key;
     proto::GenerateHead head;
     std::vector<uint32_t> prompt;
+    std::vector<uint32_t> generated;  // of all choices, that the router brought
   };
 
   explicit FakeWorker(const Options& options);

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e import asking
 from tests.e2e.asking import plain
-from tests.e2e.cluster import MODEL, wait_until
+from tests.e2e.cluster import BRIEF_FAILOVER, MODEL, wait_until
 from tests.e2e.held_stream import HeldStream, error_of
 from tests.e2e.raw_http import RawHttp, as_bytes, post_head
 
@@ -393,7 +393,7 @@ def test_connections_beyond_the_bound_are_told_and_others_go_on(fresh_cluster):
 
 
 def test_a_worker_that_is_down_before_is_503_and_one_that_dies_during_is_an_error_in_the_stream(fresh_cluster):
-    with fresh_cluster() as cluster:
+    with fresh_cluster(router=BRIEF_FAILOVER) as cluster:
         cluster.is_expected_to_log_errors = True
         stream = HeldStream(cluster).begin()
         cluster.decode.kill()

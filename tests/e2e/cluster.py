@@ -52,6 +52,8 @@ PATIENT_ROUTER = {
 }
 PATIENT_WORKER = {"peer_silence_max": "1m", "router_silence_max": "2m", "drain_timeout": "10m"}
 PATIENT_DECODE = PATIENT_WORKER | {"router_grace": "2m"}
+# Where workers die and the answer's end is waited for: nobody else comes who could go on with it.
+BRIEF_FAILOVER = {"failover_wait": "100ms"}
 # What a crash or a stop shall be noticed by: the peers' silence of a few seconds.
 WATCHFUL_ROUTER = {"peer_silence_max": "3s"}
 WATCHFUL_WORKER = {"peer_silence_max": "3s"}
@@ -425,6 +427,14 @@ class Cluster:
         """A new process at the old addresses, after the old one has been stopped or killed."""
         self._replace(self.prefills[number])
         self.start_prefill(number)
+        self.wait_ready()
+
+    def restart_pair(self):
+        """Both sides of a cluster of one pair, neither of which is ready before the other."""
+        for process in (self.prefill, self.decode):
+            self._replace(process)
+        self.start_prefill()
+        self.start_decode()
         self.wait_ready()
 
     def restart_decode(self, number=0):

@@ -8,11 +8,11 @@ import openai
 import pytest
 
 from tests.e2e.asking import plain
-from tests.e2e.cluster import WATCHFUL_ROUTER, WATCHFUL_WORKER, get, make_checkpoint, wait_until
+from tests.e2e.cluster import BRIEF_FAILOVER, WATCHFUL_ROUTER, WATCHFUL_WORKER, get, make_checkpoint, wait_until
 from tests.e2e.held_stream import HeldStream, error_of, finish_reason
 
 NO_HANG = 60  # seconds in which an error comes that needs three
-WATCHFUL = {"router": WATCHFUL_ROUTER, "prefill": WATCHFUL_WORKER, "decode": WATCHFUL_WORKER}
+WATCHFUL = {"router": WATCHFUL_ROUTER | BRIEF_FAILOVER, "prefill": WATCHFUL_WORKER, "decode": WATCHFUL_WORKER}
 
 
 def test_with_prefill_killed_requests_fail_quickly_and_work_again_after_its_restart(fresh_cluster):
@@ -31,7 +31,7 @@ def test_with_prefill_killed_requests_fail_quickly_and_work_again_after_its_rest
 
 
 def test_with_decode_killed_mid_stream_the_stream_ends_with_an_error(fresh_cluster):
-    with fresh_cluster() as cluster:
+    with fresh_cluster(router=BRIEF_FAILOVER) as cluster:
         cluster.is_expected_to_log_errors = True
         stream = HeldStream(cluster).begin()
         cluster.decode.kill()

@@ -70,9 +70,10 @@ def resident_bytes(process):
         return int(statm.read().split()[1]) * 4096
 
 
-def test_requests_that_are_cut_lost_or_good_leave_nothing_behind(fresh_cluster):
+@pytest.mark.parametrize("failover", [True, False], ids=["failover", "no failover"])
+def test_requests_that_are_cut_lost_or_good_leave_nothing_behind(fresh_cluster, failover):
     """A third is cut by the client, a third's decode worker is killed, a third ends well; several times over."""
-    with fresh_cluster(num_decode=2, router=SMALL_BUFFERS) as cluster:
+    with fresh_cluster(num_decode=2, router=SMALL_BUFFERS | {"failover": failover}) as cluster:
         cluster.is_expected_to_log_errors = True
 
         def round_of(count):
@@ -101,7 +102,8 @@ def test_requests_that_are_cut_lost_or_good_leave_nothing_behind(fresh_cluster):
             ends = round_of(24)
             total = {kind: total[kind] + ends[kind] for kind in total}
             resident.append(resident_bytes(cluster.router))
-        assert total["good"] > 0 and total["lost"] > 0 and sum(total.values()) == 5 * 16
+        assert total["good"] > 0 and sum(total.values()) == 5 * 16
+        assert (total["lost"] == 0) == failover, total
         print(f"{total}, router's resident memory {[f'{r >> 20} MiB' for r in resident]}")
         assert resident[-1] < resident[1] * 1.05 + (4 << 20)
         assert plain(cluster.openai(), max_tokens=2).finish_reason == "length"

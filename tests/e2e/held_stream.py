@@ -45,6 +45,14 @@ class HeldStream:
     def _has_text(self):
         return any(choice["delta"].get("content") for e in events(self._read) for choice in json.loads(e)["choices"])
 
+    def read_until(self, condition):
+        """Reads on, a little at a time, until condition() is true; AssertionError where the stream ends first."""
+        while not condition():
+            for _ in range(16):
+                line = self.response.readline()
+                assert line, f"it ended first: {self._read[-300:]}"
+                self._read += line
+
     def rest(self):
         """Reads it to its end: all its events, the first ones and [DONE] included."""
         told = list(events(self._read + self.response.read()))

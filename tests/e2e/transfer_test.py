@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from tests.e2e.asking import LONG_QUESTION, plain, request
-from tests.e2e.cluster import HOST, wait_until
+from tests.e2e.cluster import BRIEF_FAILOVER, HOST, wait_until
 from tests.e2e.held_stream import HeldStream, finish_reason
 
 NO_HANG = 120  # seconds in which an error comes that needs a few
@@ -151,7 +151,7 @@ def test_pages_of_a_request_whose_prefill_dies_come_back_again_and_again(fresh_c
 
     500 deaths of the engine's peer are decode_worker/engine_prefill_test.cc's; of processes, with --long.
     """
-    with fresh_cluster(chunked_prefill_size=16) as cluster, cluster.openai() as client:
+    with fresh_cluster(chunked_prefill_size=16, router=BRIEF_FAILOVER) as cluster, cluster.openai() as client:
         cluster.is_expected_to_log_errors = True
         for _ in range(500 if is_long else 5):
             with ThreadPoolExecutor(4) as pool:

@@ -40,12 +40,15 @@ struct ClientRequest {
   RequestEnd end = RequestEnd::kNone;
   absl::Status error;
   int num_attempts = 1;
+  bool was_resumed = false;        // went on elsewhere after its first token
+  int num_fruitless_failures = 0;  // of workers, since its latest token
   bool is_released = false;
 
   std::string Name() const;
   // Every token is its choice's, as the oracle says it, at its place, given once or again the same; and so is its
   // log-probability, in bits.
   void CheckTokens(const router::GeneratedTokens& tokens, Violations& violations);
+  void CountFailure() { ++num_fruitless_failures; }
   // A complete answer is the oracle's, every choice whole, in tokens and in text.
   void CheckComplete(Violations& violations) const;
   // A failure has a cause that faults explain.

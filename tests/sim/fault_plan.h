@@ -11,6 +11,8 @@ namespace tandem::sim {
 
 // Requests that may wait in line at one worker.
 inline constexpr int kSimLineMax = 48;
+// That an answer which has begun waits for workers to go on with: longer than any of them is away.
+inline constexpr absl::Duration kSimFailoverWait = absl::Minutes(5);
 
 struct FaultPlan {
   // The cluster.

@@ -19,7 +19,7 @@ constexpr uint32_t kStopToken = 3;
 
 std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
-                      " router_lost=", num_router_lost, " again=", num_again,
+                      " router_lost=", num_router_lost, " again=", num_again, " resumed=", num_resumed,
                       " of_several_choices=", num_of_several_choices, " retractions=", retractions,
                       " credit_retractions=", credit_retractions, " said_again=", said_again,
                       " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " leases_lapsed=", leases_lapsed,
@@ -318,6 +318,7 @@ RunSummary SimCluster::Summarise() const {
   RunSummary summary{.plan = plan_, .violations = violations_.found()};
   for (const auto& client : clients_) {
     summary.num_again += client->num_attempts > 1 ? 1 : 0;
+    summary.num_resumed += client->was_resumed ? 1 : 0;
     summary.num_of_several_choices += client->choices.size() > 1 ? 1 : 0;
     summary.num_complete += client->end == RequestEnd::kComplete ? 1 : 0;
     summary.num_failed += client->end == RequestEnd::kFailed ? 1 : 0;

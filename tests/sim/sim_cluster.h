@@ -30,7 +30,8 @@ struct RunSummary {
   int num_failed = 0;
   int num_client_left = 0;
   int num_router_lost = 0;
-  int num_again = 0;               // of all of them, those that were started twice
+  int num_again = 0;               // of all of them, those that were started twice or more
+  int num_resumed = 0;             // of those, after their first token
   int num_of_several_choices = 0;  // of all of them
   int64_t retractions = 0;         // of decode processes that lived to the end
   int64_t credit_retractions = 0;

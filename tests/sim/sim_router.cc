@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "proto/credit.h"
+#include "router/failover.h"
 #include "router/pair_picker.h"
 #include "tests/sim/sim_prefill.h"
 
@@ -96,13 +97,15 @@ class SimRouter::Run final : public router::RequestListener {
   }
   void OnEnded(const absl::Status& error, bool is_cancelled) override {
     line_.push_back([this, error, is_cancelled] {
-      if (!TryAgain(error)) Apply(state_.OnEnded(error, is_cancelled));
+      if (error.ok() || !state_.may_go_on()) return Apply(state_.OnEnded(error, is_cancelled));
+      OnAttemptFailed(error, /*is_worker_lost=*/false);
     });
     TakeLine();
   }
   void OnWorkerLost(const absl::Status& cause) override {
     line_.push_back([this, cause] {
-      if (!TryAgain(cause)) Apply(state_.OnWorkerLost(cause));
+      if (!state_.may_go_on()) return Apply(state_.OnWorkerLost(cause));
+      OnAttemptFailed(cause, /*is_worker_lost=*/true);
     });
     TakeLine();
   }
@@ -117,10 +120,11 @@ class SimRouter::Run final : public router::RequestListener {
     TakeLine();
   }
   void OnTime() {
+    if (now() >= look_at_) GoOnElsewhere();
     if (now() < state_.NextWakeup()) return;
-    const bool was_released = state_.is_released();
+    const bool was_with_workers = !state_.is_released() && look_at_ == absl::InfiniteDuration();
     Apply(state_.OnTime(now()));
-    if (!was_released && state_.is_released()) {
+    if (was_with_workers && state_.is_released()) {
       router_.violations_.Add(absl::StrCat(client_->Name(), ": its workers never confirmed that it has ended"));
     }
     TakeLine();
@@ -177,16 +181,31 @@ class SimRouter::Run final : public router::RequestListener {
     if (state_.is_answer_open()) client_->CheckTokens(tokens, router_.violations_);
     Apply(state_.OnTokens(tokens, now()));
   }
-  // A request of which nothing has come yet is started once more, elsewhere where there is an elsewhere.
-  bool TryAgain(const absl::Status& error) {
-    if (!absl::IsUnavailable(error) || !state_.may_start_again() || client_->num_attempts == kAttemptsMax) return false;
-    const auto pair = router::PickPair(router_.cluster_->view(), client_->order.prompt.size() + 1, router_.turn_++);
-    if (!pair.ok()) return false;
-    ++client_->num_attempts;
-    line_.clear();  // of the attempt that has failed
+  // What workers have failed goes on elsewhere, as in router/prompt_run.cc.
+  void OnAttemptFailed(const absl::Status& cause, bool is_worker_lost) {
+    line_.clear();
     num_tokens_in_line_.clear();
-    router_.cluster_->GenerateAgain(request_id_, *pair, OrderNow());
-    return true;
+    client_->CountFailure();
+    const auto decision = failover_.OnFailure(cause, is_worker_lost, state_.num_generated(), now());
+    state_.EndAttempt();
+    router_.cluster_->EndAttempt(request_id_);
+    Follow(decision);
+    if (now() >= look_at_) GoOnElsewhere();
+  }
+  void Follow(const router::Failover::Decision& decision) {
+    look_at_ = decision.look_at;
+    if (decision.error.ok()) return;
+    look_at_ = absl::InfiniteDuration();
+    Apply(state_.OnGiveUp(decision.error, now()));
+  }
+  void GoOnElsewhere() {
+    const auto pair = router::PickPair(router_.cluster_->view(), client_->order.prompt.size() + 1, router_.turn_++);
+    if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), now()));
+    look_at_ = absl::InfiniteDuration();
+    ++client_->num_attempts;
+    client_->was_resumed |= state_.num_generated() > 0;
+    state_.BeginAttempt();
+    router_.cluster_->GenerateAgain(request_id_, *pair, OrderNow(), state_.resumed_choices());
   }
 
   void Apply(const router::RequestState::Output& output) {
@@ -208,6 +227,7 @@ class SimRouter::Run final : public router::RequestListener {
       client_->CheckFailure(router_.plan_, router_.violations_);
     }
     if (output.is_released) {
+      look_at_ = absl::InfiniteDuration();
       client_->is_released = true;
       router_.released_.push_back(client_->number);
     }
@@ -215,8 +235,9 @@ class SimRouter::Run final : public router::RequestListener {
 
   SimRouter& router_;
   const std::shared_ptr<ClientRequest> client_;
-  static constexpr int kAttemptsMax = 2;
   router::RequestState state_;
+  router::Failover failover_{kSimFailoverWait};
+  absl::Duration look_at_ = absl::InfiniteDuration();
   const absl::Duration started_at_;
   uint64_t request_id_ = 0;
   std::deque<std::function<void()>> line_;     // events of the worker that wait for the client to read

@@ -1,0 +1,67 @@
+#include "router/failover.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::router {
+namespace {
+
+// Of the worker or the way to it, not of the request.
+bool IsOfTheWorker(const absl::Status& cause, bool has_tokens) {
+  switch (cause.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return true;
+    case absl::StatusCode::kResourceExhausted:
+      return has_tokens;  // a full line is what a new request should hear of, but no reason to lose a stream
+    default:
+      return false;
+  }
+}
+
+bool IsCrash(const absl::Status& cause) {
+  return absl::IsInternal(cause) || absl::IsDataLoss(cause) || absl::IsUnknown(cause);
+}
+
+absl::Status With(const absl::Status& cause, const std::string& addition) {
+  return absl::Status(cause.code(), absl::StrCat(std::string(cause.message()), "; ", addition));
+}
+
+}  // namespace
+
+Failover::Decision Failover::OnFailure(const absl::Status& cause, bool is_worker_lost, int64_t num_generated,
+                                       absl::Duration now) {
+  cause_ = cause;
+  ++num_failures_;
+  if (num_generated != num_generated_) {
+    num_generated_ = num_generated;
+    failing_since_ = now;
+    num_fruitless_failures_ = 0;
+    num_fruitless_crashes_ = 0;
+  }
+  ++num_fruitless_failures_;
+  if (is_worker_lost || IsCrash(cause)) ++num_fruitless_crashes_;
+  if (!wait_max_.has_value() || !IsOfTheWorker(cause, num_generated > 0)) return {.error = cause};
+  if (num_fruitless_crashes_ >= kCrashesMax) {
+    return {.error = absl::InternalError(
+                absl::StrCat("the request was on ", num_fruitless_crashes_,
+                             " workers that failed, with no token between; the last: ", std::string(cause.message())))};
+  }
+  if (num_fruitless_failures_ >= kFailuresMax) {
+    return {.error = With(cause, absl::StrCat("failed ", num_fruitless_failures_, " times with no token between"))};
+  }
+  if (num_fruitless_failures_ == 1) return {.look_at = now};
+  return {.look_at = now + kLookInterval * (1 << (num_fruitless_failures_ - 2))};
+}
+
+Failover::Decision Failover::OnNoPair(const absl::Status& why, absl::Duration now) const {
+  const absl::Duration waited = now - failing_since_;
+  if (num_generated_ <= 0) return {.error = cause_};
+  if (waited < *wait_max_) return {.look_at = now + kLookInterval};
+  return {.error = With(cause_, absl::StrCat("no worker to go on with for ", absl::FormatDuration(*wait_max_), ": ",
+                                             std::string(why.message())))};
+}
+
+}  // namespace tandem::router
