@@ -40,7 +40,8 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       pool_(pool),
       outbox_(outbox),
       scheduler_(options.batch),
-      runner_(executor),
+      constraints_(options.vocabulary),
+      runner_(executor, constraints_),
       pages_(pool.layout().num_pages),
       page_memory_(pool),
       transfer_(options.transfer, &page_memory_, &clock),
@@ -148,11 +149,18 @@ void Engine::Generate(GenerateRequest generate) {
   }
   absl::Status status = SupersedeOtherAttempts(key);
   if (status.ok()) status = Validate(request.generate);
+  std::shared_ptr<const model::Constraint> constraint;
+  if (status.ok() && head.sampling().has_constraint()) {
+    auto prepared = constraints_.Prepare(head.sampling().constraint());
+    status = prepared.status();
+    if (status.ok()) constraint = *std::move(prepared);
+  }
   if (!status.ok()) ++counters_.requests_refused;
   requests_.emplace(key, std::move(owned));
   if (status.ok()) {
     request.draws = worker_shell::DrawRulesFrom(head.sampling(), head.stopping(),
                                                 static_cast<int64_t>(request.num_prompt_tokens()));
+    request.draws.constraint = std::move(constraint);
     MakeSequences(request);
     waiting_.emplace(request.arrival, &request);
   } else {
@@ -343,6 +351,7 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
     if (request.draws.params.HasPenalties()) {
       sequence.counts = model::TokenCounts(request.generate.prompt_tokens, num_generated_max);
     }
+    if (request.draws.constraint != nullptr) sequence.matcher.emplace(request.draws.constraint);
   }
   for (Sequence& sequence : request.sequences) {
     if (sequence.has_ended) ReleasePages(request, sequence);

@@ -50,6 +50,7 @@
 #include "kvtransfer/transfer_target.h"
 #include "model/model_executor.h"
 #include "proto/worker.pb.h"
+#include "worker_shell/answer_constraints.h"
 
 namespace tandem::decode {
 
@@ -58,8 +59,9 @@ struct EngineOptions {
   int num_waiting_max = 0;         // requests in line; one more is refused
   int64_t context_length_max = 0;  // prompt and generated tokens of one sequence; at most what the pool holds
   absl::Duration router_grace = absl::Seconds(2);
-  absl::Duration credit_patience = absl::Seconds(2);  // a sequence whose reader has no room for longer is retracted
-  kvtransfer::TargetOptions transfer;                 // with this worker's incarnation and its pool's layout
+  absl::Duration credit_patience = absl::Seconds(2);    // a sequence whose reader has no room for longer is retracted
+  std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
+  kvtransfer::TargetOptions transfer;                   // with this worker's incarnation and its pool's layout
 };
 
 // What has happened since the start; never goes back.
@@ -202,6 +204,7 @@ class Engine final {
   const kvcache::KvPool pool_;
   Outbox& outbox_;
   const BatchScheduler scheduler_;
+  worker_shell::AnswerConstraints constraints_;
   StepRunner runner_;
   kvcache::PageAllocator pages_;
   kvtransfer::HostPageMemory page_memory_;

@@ -71,7 +71,8 @@ void Engine::StepRunning() {
                     .page_table = sequence.pages,
                     .choice = static_cast<uint32_t>(sequence.choice),
                     .draws = &request.draws,
-                    .counts = &sequence.counts});
+                    .counts = &sequence.counts,
+                    .matcher = sequence.matcher.has_value() ? &*sequence.matcher : nullptr});
   }
   const auto drawn = runner_.Run(step);
   ++counters_.steps;

@@ -25,6 +25,7 @@
 #include "kvcache/page_allocator.h"
 #include "model/logprobs.h"
 #include "model/token_counts.h"
+#include "model/token_mask/token_matcher.h"
 #include "proto/credit.h"
 #include "worker_shell/sampling.h"
 
@@ -43,10 +44,11 @@ struct Sequence {
   // Of generated, without those that the router brought; empty unless wanted.
   std::vector<model::TokenLogprobs> logprobs;
   proto::FinishReason finish_reason = proto::FINISH_REASON_UNSPECIFIED;
-  bool has_ended = false;              // finished, or cancelled alone
-  int64_t num_written = 0;             // positions whose KV is in the pages
-  model::TokenCounts counts;           // of the prompt and of the generated tokens whose KV is written
-  std::vector<kvcache::PageId> pages;  // page table; the first SharedPages() of them are its siblings', too
+  bool has_ended = false;                      // finished, or cancelled alone
+  int64_t num_written = 0;                     // positions whose KV is in the pages
+  model::TokenCounts counts;                   // of the prompt and of the generated tokens whose KV is written
+  std::optional<model::TokenMatcher> matcher;  // of the same generated tokens, where the answer is constrained
+  std::vector<kvcache::PageId> pages;          // page table; the first SharedPages() of them are its siblings', too
 
   // That its reader takes in all, beside those that the router brought itself.
   int64_t credit_tokens = kNoBound;

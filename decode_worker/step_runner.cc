@@ -4,6 +4,28 @@
 
 namespace tandem::decode {
 
+StepRunner::Draw StepRunner::DrawAfter(const StepRows& rows, size_t row, absl::Span<const float> logits) {
+  const worker_shell::DrawRules& draws = *rows.draws;
+  // The drawn token stands one position behind the row.
+  const int64_t position = rows.first_position + static_cast<int64_t>(row) + 1;
+  if (draws.params.HasPenalties()) rows.counts->Add(static_cast<int32_t>(rows.tokens[row]));
+  model::SampleInput input = {.logits = logits,
+                              .params = draws.params,
+                              .counts = *rows.counts,
+                              .masked_tokens = draws.MaskedAt(position),
+                              .choice = rows.choice,
+                              .position = position};
+  if (rows.matcher != nullptr) {
+    // Only what was allowed has been drawn: a token that is not was brought by somebody else.
+    if (const absl::Status status = rows.matcher->Accept(static_cast<int32_t>(rows.tokens[row])); !status.ok()) {
+      return absl::InternalError(status.message());
+    }
+    input.allowed = &constraints_.MaskAfter(*rows.matcher);
+    if (rows.matcher->must_end()) input.masked_tokens = {};  // a shorter answer than asked for, rather than none
+  }
+  return sampler_.Sample(input);
+}
+
 absl::StatusOr<absl::Span<const StepRunner::Draw>> StepRunner::Run(absl::Span<const StepRows> step) {
   tokens_.clear();
   segments_.clear();
@@ -24,18 +46,9 @@ absl::StatusOr<absl::Span<const StepRunner::Draw>> StepRunner::Run(absl::Span<co
 
   drawn_.clear();
   for (const StepRows& rows : step) {
-    const worker_shell::DrawRules& draws = *rows.draws;
-    for (size_t i = 0; i < rows.tokens.size(); ++i) {
-      if (draws.params.HasPenalties()) rows.counts->Add(static_cast<int32_t>(rows.tokens[i]));
-      // The drawn token stands one position behind the row.
-      const int64_t position = rows.first_position + static_cast<int64_t>(i) + 1;
+    for (size_t row = 0; row < rows.tokens.size(); ++row) {
       drawn_.push_back(
-          sampler_.Sample({.logits = absl::MakeConstSpan(logits_).subspan(drawn_.size() * vocab_size, vocab_size),
-                           .params = draws.params,
-                           .counts = *rows.counts,
-                           .masked_tokens = draws.MaskedAt(position),
-                           .choice = rows.choice,
-                           .position = position}));
+          DrawAfter(rows, row, absl::MakeConstSpan(logits_).subspan(drawn_.size() * vocab_size, vocab_size)));
     }
   }
   return absl::MakeConstSpan(drawn_);

@@ -100,6 +100,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                                                   {.num_rows_max = num_rows_max,
                                                    .num_threads = config_.num_threads,
                                                    .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
 
@@ -108,6 +109,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .num_waiting_max = config_.max_queued_requests,
                     .context_length_max = context_length_max,
                     .router_grace = config_.router_grace,
+                    .vocabulary = std::move(vocabulary),
                     .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}}},
       clock_, *executor_, pool, *this);
   thread_ =

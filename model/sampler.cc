@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
@@ -40,10 +41,12 @@ Sampler::Sampler(int vocab_size) : vocab_size_(vocab_size) {
 // In order of probability: the higher z first, the lower id first among equals.
 bool Sampler::ComesAfter(const Candidate& a, const Candidate& b) { return a.z != b.z ? a.z < b.z : a.token > b.token; }
 
-void Sampler::Collect(absl::Span<const float> logits) {
+void Sampler::Collect(const SampleInput& input) {
   kept_.clear();
-  for (size_t token = 0; token < logits.size(); ++token) {
-    kept_.push_back({OrMinusInfinity(logits[token]), 0, static_cast<int32_t>(token)});
+  for (size_t i = 0; i < input.logits.size(); ++i) {
+    const auto token = static_cast<int32_t>(i);
+    const bool may_be_drawn = input.allowed == nullptr || input.allowed->Allows(token);
+    kept_.push_back({may_be_drawn ? OrMinusInfinity(input.logits[i]) : kMinusInfinity, 0, token});
   }
 }
 
@@ -119,6 +122,13 @@ int32_t Sampler::Draw(const SampleInput& input) const {
 absl::Status Sampler::NothingLeft(const SampleInput& input) const {
   const bool has_logit =
       absl::c_any_of(input.logits, [](float logit) { return OrMinusInfinity(logit) != kMinusInfinity; });
+  if (has_logit && input.allowed != nullptr) {
+    const std::string what = absl::StrCat("the answer's constraint allows ", input.allowed->num_allowed(),
+                                          " tokens at position ", input.position, ", ");
+    const bool is_requests = input.allowed->num_allowed() > 0 && IsAdjusted(input);
+    return is_requests ? absl::InvalidArgumentError(absl::StrCat(what, "logit_bias and masked stop tokens leave none"))
+                       : absl::InternalError(absl::StrCat(what, "none of which can be drawn"));
+  }
   if (has_logit) {
     return absl::InvalidArgumentError(
         absl::StrCat("logit_bias and masked stop tokens leave no token to draw at position ", input.position));
@@ -130,7 +140,9 @@ absl::Status Sampler::NothingLeft(const SampleInput& input) const {
 absl::StatusOr<SampledToken> Sampler::Sample(const SampleInput& input) {
   const SamplingParams& params = input.params;
   TANDEM_CHECK(input.logits.size() == vocab_size_, "logits of this sampler's vocabulary");
-  Collect(input.logits);
+  TANDEM_CHECK(input.allowed == nullptr || input.allowed->vocab_size() == static_cast<int>(vocab_size_),
+               "a mask of this sampler's vocabulary");
+  Collect(input);
   if (IsAdjusted(input)) Adjust(input);
   std::erase_if(kept_, [](const Candidate& candidate) { return candidate.z == kMinusInfinity; });
   if (kept_.empty()) return NothingLeft(input);

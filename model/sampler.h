@@ -7,7 +7,8 @@
 //   2. frequency penalty   every token of the answer: minus penalty * its count in the answer
 //   3. presence penalty    every token of the answer: minus penalty
 //   4. logit bias          plus the bias; a bias of kBanBias (-100) bans the token
-//   5. masks               banned tokens, and those that may not be drawn here (stop ids before min_new_tokens): -inf
+//   5. masks               banned tokens, those that may not be drawn here (stop ids before min_new_tokens), and those
+//                          that a constraint does not allow (token_mask/): -inf
 //   6. temperature         z = logit / temperature; at 0 the token is argmax, the lower id on ties, and the rest is off
 //   7. top_k               the k highest z; equal ones count in order of id
 //   8. top_p               of these the shortest prefix in order of probability whose mass is at least top_p of theirs
@@ -33,6 +34,7 @@
 #include "model/logprobs.h"
 #include "model/sampling_params.h"
 #include "model/token_counts.h"
+#include "model/token_mask/token_mask.h"
 
 namespace tandem::model {
 
@@ -41,6 +43,7 @@ struct SampleInput {
   const SamplingParams& params;    // valid
   const TokenCounts& counts;       // of the tokens before `position`; looked at only where params.HasPenalties()
   absl::Span<const int32_t> masked_tokens;  // of the vocabulary; not to be drawn here
+  const TokenMask* allowed = nullptr;       // no other may be drawn; nullptr: any
   uint32_t choice = 0;                      // which of the request's num_choices
   int64_t position = 0;                     // that the drawn token takes: the number of tokens before it
 };
@@ -59,7 +62,8 @@ class Sampler final {
  public:
   explicit Sampler(int vocab_size);
 
-  // INVALID_ARGUMENT where bans and masks leave no token, INTERNAL where the model gave no logit above -inf.
+  // INVALID_ARGUMENT where bans and masks leave no token, INTERNAL where the model gave no logit above -inf, or where
+  // the constraint alone leaves none.
   absl::StatusOr<SampledToken> Sample(const SampleInput& input);
 
  private:
@@ -70,7 +74,7 @@ class Sampler final {
   };
   static bool ComesAfter(const Candidate& a, const Candidate& b);
 
-  void Collect(absl::Span<const float> logits);
+  void Collect(const SampleInput& input);
   void Adjust(const SampleInput& input);
   void KeepTopK(int top_k);
   void KeepTopP(float top_p);

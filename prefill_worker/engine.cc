@@ -24,6 +24,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       executor_(executor),
       pool_(pool),
       outbox_(outbox),
+      constraints_(options.vocabulary),
       sampler_(executor.vocab_size()),
       scheduler_(options.chunks),
       pages_(pool.layout().num_pages),
@@ -87,7 +88,13 @@ absl::Status Engine::Validate(const kvtransfer::StartRequest& start) const {
 
 void Engine::Handle(kvtransfer::AdmitRequest& output) {
   ++counters_.requests_received;
-  const absl::Status valid = Validate(output.start);
+  absl::Status valid = Validate(output.start);
+  std::shared_ptr<const model::Constraint> constraint;
+  if (valid.ok() && output.start.sampling.has_constraint()) {
+    auto prepared = constraints_.Prepare(output.start.sampling.constraint());
+    valid = prepared.status();
+    if (valid.ok()) constraint = *std::move(prepared);
+  }
   Request& request = requests_[output.id];
   request.id = output.id;
   request.start = std::move(output.start);
@@ -100,6 +107,7 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
   request.prompt.assign(request.start.prompt_tokens.begin(), request.start.prompt_tokens.end());
   request.draws = worker_shell::DrawRulesFrom(request.start.sampling, request.start.stopping,
                                               static_cast<int64_t>(request.prompt.size()));
+  request.draws.constraint = std::move(constraint);
   waiting_.emplace(request.arrival, &request);
   has_work_ = true;
 }
@@ -223,11 +231,16 @@ void Engine::SampleFirstTokens(const Request& request, absl::Span<const float> l
   const model::TokenCounts counts = request.draws.params.HasPenalties()
                                         ? model::TokenCounts(request.start.prompt_tokens, /*num_generated_max=*/0)
                                         : model::TokenCounts();
+  const model::TokenMask* allowed = nullptr;
+  if (request.draws.constraint != nullptr) {
+    allowed = &constraints_.MaskAfter(model::TokenMatcher(request.draws.constraint));
+  }
   for (int choice = 0; choice < request.start.num_choices; ++choice) {
     const auto drawn = sampler_.Sample({.logits = logits,
                                         .params = request.draws.params,
                                         .counts = counts,
                                         .masked_tokens = request.draws.MaskedAt(position),
+                                        .allowed = allowed,
                                         .choice = static_cast<uint32_t>(choice),
                                         .position = position});
     if (!drawn.ok()) return transfer_.Fail(request.id, drawn.status());

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,14 +34,16 @@
 #include "prefill_worker/chunk_scheduler.h"
 #include "prefill_worker/outbox.h"
 #include "proto/worker.pb.h"
+#include "worker_shell/answer_constraints.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::prefill {
 
 struct EngineOptions {
   ChunkLimits chunks;
-  int num_waiting_max = 0;             // requests in line; one more is refused
-  kvtransfer::SourceOptions transfer;  // with this worker's incarnation and its pool's layout
+  int num_waiting_max = 0;                              // requests in line; one more is refused
+  std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
+  kvtransfer::SourceOptions transfer;                   // with this worker's incarnation and its pool's layout
 };
 
 // What has happened since the start; never goes back.
@@ -114,6 +117,7 @@ class Engine final {
   model::ModelExecutor& executor_;
   const kvcache::KvPool pool_;
   Outbox& outbox_;
+  worker_shell::AnswerConstraints constraints_;
   model::Sampler sampler_;
   const ChunkScheduler scheduler_;
   kvcache::PageAllocator pages_;

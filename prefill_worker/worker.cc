@@ -122,12 +122,14 @@ absl::Status Worker::Core::Start() {
                                                   {.num_rows_max = config_.chunked_prefill_size,
                                                    .num_threads = config_.num_threads,
                                                    .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
   engine_ = std::make_unique<Engine>(
       EngineOptions{
           .chunks = {.num_tokens_max = config_.chunked_prefill_size, .num_chunks_max = config_.max_running_requests},
           .num_waiting_max = config_.max_queued_requests,
+          .vocabulary = std::move(vocabulary),
           .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease}},
       clock_, *executor_, pool, &readable_, *this);
   thread_ =

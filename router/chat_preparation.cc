@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "router/chat/prompt_format.h"
+#include "router/chat_constraint.h"
 #include "router/generation_plan.h"
 #include "router/openai/api_error.h"
 #include "router/openai/chat_request.h"
@@ -32,10 +34,6 @@ absl::Status CheckAsksSomething(const std::vector<ChatMessage>& messages) {
   return FieldError("messages", "must have a user, developer or tool message to answer, got system messages only");
 }
 
-CallMarkup MarkupOf(const PromptFormat& format) {
-  return format.kind == PromptFormat::Kind::kV31 ? CallMarkup::kToolMarks : CallMarkup::kDsml;
-}
-
 // Where the model may have learnt from the prompt how calls are written, its answer is read for them; where it may not
 // make any, so that none shows in the content.
 AnswerRules PlanParsing(const ChatRequest& request, const PromptFormat& format) {
@@ -45,7 +43,7 @@ AnswerRules PlanParsing(const ChatRequest& request, const PromptFormat& format) 
   if (request.tools.functions.empty() && !has_past_calls) return rules;
   rules.markup = MarkupOf(format);
   rules.catalog = request.tools.catalog;
-  rules.shows_calls = request.tools.may_call && !request.tools.functions.empty();
+  rules.shows_calls = request.tools.may_call() && !request.tools.functions.empty();
   rules.is_single_call = request.tools.is_single_call;
   return rules;
 }
@@ -64,14 +62,17 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
   prepared.prompt_field = kMessages;
 
   prepared.rules = PlanParsing(request, context.prompt_format);
+  ASSIGN_OR_RETURN(std::optional<AnswerConstraint> constraint, PlanConstraint(request, context.prompt_format));
   Conversation conversation;
   if (prepared.rules.shows_calls && !request.tools.functions.empty()) {
     RETURN_IF_ERROR(AboutField("tools", context.prompt_format.CheckTakesTools()));
     conversation.tools = std::move(request.tools.functions);
   }
   if (request.response_format.has_value()) {
-    RETURN_IF_ERROR(AboutField("response_format", context.prompt_format.CheckTakesResponseFormat()));
-    conversation.response_format = std::move(request.response_format);
+    // Told where the checkpoint has words for it, enforced in any case.
+    if (context.prompt_format.CheckTakesResponseFormat().ok()) {
+      conversation.response_format = std::move(request.response_format->text);
+    }
   }
   conversation.messages = std::move(request.messages);
   const ThinkingMode mode = request.is_thinking ? ThinkingMode::kThinking : ThinkingMode::kChat;
@@ -82,6 +83,13 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
   absl::StatusOr<std::vector<TokenId>> tokens = context.tokenizer->Encode(*prompt);
   RETURN_IF_ERROR(AboutField(kMessages, tokens.status()));
   ASSIGN_OR_RETURN(GenerateOrder order, PlanGeneration(fields, *std::move(tokens), kMessages, context));
+  if (constraint.has_value()) {
+    constraint->starts_with_reasoning = prepared.start == ReasoningSplitter::State::kReasoning;
+    ASSIGN_OR_RETURN(order.constraint, CompileConstraint(*constraint, *context.tokenizer, context.facts.eos_token_ids));
+    if (constraint->calls == AnswerConstraint::Calls::kNone) prepared.rules = AnswerRules();
+    prepared.rules.is_single_call = constraint->is_single_call;
+    prepared.rules.is_markup_exact = true;
+  }
   prepared.orders.push_back(std::move(order));
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));
 

@@ -184,14 +184,52 @@ TEST_F(ChatPreparationTest, ToolsThatTheModelCannotTakeAreRefusedAtTheirField) {
   EXPECT_EQ(status.message(), "tools: this model (DeepSeek-V3.2-Speciale) does not support tool calls");
 }
 
-TEST_F(ChatPreparationTest, TheFormOfTheAnswerIsToldWhereTheCheckpointHasWordsForIt) {
+TEST_F(ChatPreparationTest, TheFormOfTheAnswerIsEnforcedAndToldWhereTheCheckpointHasWordsForIt) {
   constexpr char kJson[] = R"("response_format":{"type":"json_object"})";
-  const absl::Status status = Prepare(kJson).status();
-  EXPECT_EQ(HttpStatusOf(status), 400);
-  EXPECT_TRUE(absl::StrContains(ErrorBody(status), "\"param\":\"response_format\"")) << ErrorBody(status);
+  const PreparedRequest untold = Prepare(kJson).value();
+  EXPECT_EQ(untold.orders[0].prompt, Prepare("")->orders[0].prompt);
+  EXPECT_NE(untold.orders[0].constraint, nullptr);
   context_.prompt_format.v32_texts.response_format_head = "F\n";
-  EXPECT_EQ(tokenizer_.Decode(Prepare(kJson)->orders[0].prompt),
+  const PreparedRequest told = Prepare(kJson).value();
+  EXPECT_EQ(tokenizer_.Decode(told.orders[0].prompt),
             "<｜begin▁of▁sentence｜>\n\nF\n{\"type\": \"json_object\"}<｜User｜>hi<｜Assistant｜></think>");
+  EXPECT_NE(told.orders[0].constraint, nullptr);
+  EXPECT_EQ(told.rules.markup, CallMarkup::kNone);
+}
+
+TEST_F(ChatPreparationTest, CallsAreEnforcedWhereTheRequestAsksForThem) {
+  context_.context_length = 1000;
+  context_.prompt_format.v32_texts.tools_head = "T\n";
+  EXPECT_EQ(Prepare(kTool)->orders[0].constraint, nullptr);
+  constexpr char kStrict[] = R"("tools":[{"function":{"name":"f","strict":true,"parameters":{"type":"object"}}}])";
+  for (const std::string& members :
+       {absl::StrCat(kTool, R"(,"tool_choice":"required")"), std::string(kStrict),
+        absl::StrCat(kTool, R"(,"tool_choice":{"type":"function","function":{"name":"f"}})")}) {
+    const PreparedRequest prepared = Prepare(members).value();
+    ASSERT_NE(prepared.orders[0].constraint, nullptr) << members;
+    EXPECT_GT(prepared.orders[0].constraint->states_size(), 0);
+    EXPECT_EQ(prepared.orders[0].constraint->end_tokens(0), B::kEos);
+    EXPECT_EQ(prepared.rules.markup, CallMarkup::kDsml);
+    EXPECT_TRUE(prepared.rules.is_markup_exact && prepared.rules.shows_calls);
+  }
+  EXPECT_EQ(Prepare(absl::StrCat(kStrict, R"(,"tool_choice":"none")"))->orders[0].constraint, nullptr);
+}
+
+TEST_F(ChatPreparationTest, WhatContradictsTheFormOfTheAnswerIsRefused) {
+  constexpr char kJson[] = R"("response_format":{"type":"json_object"})";
+  EXPECT_EQ(Prepare(absl::StrCat(kJson, R"(,"ignore_eos":true)")).status().message(),
+            "ignore_eos: must be false where response_format says how the answer ends");
+  const std::string goes_on = absl::StrCat(
+      R"({"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"{","prefix":true}],)",
+      kJson, "}");
+  EXPECT_EQ(PrepareChat(goes_on, context_).status().message(),
+            "response_format: cannot be enforced on an answer that goes on with the last message's content");
+  EXPECT_EQ(
+      Prepare(
+          R"("response_format":{"type":"json_schema","json_schema":{"schema":{"items":{"not":{}},"type":"array"}}})")
+          .status()
+          .message(),
+      "response_format.json_schema.schema: not is not supported (at /items/not)");
 }
 
 TEST_F(ChatPreparationTest, TheFormatOfTheCheckpointIsUsed) {

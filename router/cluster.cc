@@ -65,6 +65,7 @@ void FillSampling(const GenerateOrder& order, proto::Sampling* sampling) {
   }
   sampling->set_wants_logprobs(order.wants_logprobs);
   sampling->set_num_top_logprobs(order.num_top_logprobs);
+  if (order.constraint != nullptr) *sampling->mutable_constraint() = *order.constraint;
 }
 
 void FillHead(const GenerateOrder& order, const std::string& prefill_address, proto::GenerateHead* head) {

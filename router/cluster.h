@@ -48,6 +48,7 @@ struct GenerateOrder {
   uint32_t max_new_tokens = 1;
   uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_token_ids;
+  std::shared_ptr<const proto::Constraint> constraint;   // on every choice; null: none
   absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
   std::string trace_parent;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,6 +12,7 @@
 #include "model/logprobs.h"
 #include "model/sampler.h"
 #include "model/sampling_params.h"
+#include "model/token_mask/constraint.h"
 #include "proto/common.pb.h"
 #include "proto/kv_transfer.pb.h"
 
@@ -24,12 +26,14 @@ model::SamplingParams SamplingFrom(const proto::Sampling& sampling);
 struct DrawRules {
   model::SamplingParams params;
   std::vector<int32_t> stop_tokens;
-  int64_t first_stop_position = 0;  // a token at an earlier position may not be a stop token
+  int64_t first_stop_position = 0;                      // a token at an earlier position may not be a stop token
+  std::shared_ptr<const model::Constraint> constraint;  // of each answer; null: none
 
   absl::Span<const int32_t> MaskedAt(int64_t position) const {
     return position < first_stop_position ? absl::MakeConstSpan(stop_tokens) : absl::Span<const int32_t>();
   }
 };
+// Without the constraint, which the worker prepares (answer_constraints.h).
 DrawRules DrawRulesFrom(const proto::Sampling& sampling, const proto::Stopping& stopping, int64_t num_prompt_tokens);
 
 // INVALID_ARGUMENT naming field, value and limit.

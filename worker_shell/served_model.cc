@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +13,7 @@
 #include "kernels/thread_pool.h"
 #include "kvtransfer/fingerprint.h"
 #include "model/deepseek_model.h"
+#include "model/token_mask/token_bytes.h"
 
 namespace tandem::worker_shell {
 namespace {
@@ -31,6 +33,7 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
                                                    "\", allowed ", absl::StrJoin(kvcache::kKvCacheDtypeNames, ", ")));
   }
   ServedModel served;
+  served.model_path_ = config.model_path;
   served.kv_cache_dtype_ = *kv_cache_dtype;
   ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model_path));
   for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});
@@ -56,6 +59,17 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
 }
 
 int ServedModel::num_layers() const { return checkpoint_->config().num_hidden_layers; }
+
+absl::StatusOr<std::shared_ptr<const model::Vocabulary>> ServedModel::LoadVocabulary() const {
+  absl::StatusOr<std::vector<std::string>> bytes =
+      model::LoadTokenBytes(model_path_, static_cast<int>(checkpoint_->config().vocab_size));
+  if (absl::IsNotFound(bytes.status())) {
+    LOG_WARNING("no vocabulary: requests that constrain their answer are refused", {"cause", bytes.status()});
+    return std::shared_ptr<const model::Vocabulary>();
+  }
+  RETURN_IF_ERROR(bytes.status());
+  return std::make_shared<const model::Vocabulary>(*std::move(bytes));
+}
 
 kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
   return {

@@ -12,6 +12,7 @@
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
 #include "model/model_executor.h"
+#include "model/token_mask/vocabulary.h"
 #include "proto/kv_transfer.pb.h"
 #include "worker_shell/cluster_config.h"
 
@@ -34,6 +35,8 @@ class ServedModel final {
   int num_layers() const;  // that have KV pages
   int64_t context_length() const { return context_length_; }
   const model::Checkpoint& checkpoint() const { return *checkpoint_; }
+  // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.
+  absl::StatusOr<std::shared_ptr<const model::Vocabulary>> LoadVocabulary() const;
   // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
   kvcache::KvLayout LayoutFor(int64_t num_tokens) const;
 
@@ -46,6 +49,7 @@ class ServedModel final {
  private:
   ServedModel() = default;
 
+  std::string model_path_;
   std::shared_ptr<const model::Checkpoint> checkpoint_;
   std::string hash_;
   kvcache::KvCacheDtype kv_cache_dtype_ = kvcache::KvCacheDtype::kFp8E4m3;

@@ -22,6 +22,7 @@
 #include "tests/sim/hash_model.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pool_memory.h"
+#include "tests/sim/sim_vocabulary.h"
 #include "tests/sim/whole_prompt_prefill.h"
 
 namespace tandem::decode {
@@ -54,6 +55,7 @@ class EngineRig final : public Outbox {
         engine_({.batch = {.num_sequences_max = num_sequences_max, .num_rows_max = num_sequences_max + 16},
                  .num_waiting_max = 16,
                  .context_length_max = context_length_max_,
+                 .vocabulary = sim::SimVocabulary(kModel.vocab_size),
                  .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}}},
                 clock_, model_, memory_.pool(), *this) {
     AttachRouter(1);

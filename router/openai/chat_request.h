@@ -14,6 +14,7 @@
 #include "router/openai/chat_tools.h"
 #include "router/openai/generation_fields.h"
 #include "router/openai/json_body.h"
+#include "router/openai/response_format.h"
 
 namespace tandem::router {
 
@@ -21,7 +22,7 @@ struct ChatRequest {
   GenerationFields generation;
   std::vector<ChatMessage> messages;  // at least one
   ChatTools tools;
-  std::optional<std::string> response_format;  // JSON text that the model is told; nothing for plain text
+  std::optional<ResponseFormat> response_format;  // nothing for plain text
   bool is_thinking = false;
 };
 

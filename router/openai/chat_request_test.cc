@@ -100,7 +100,7 @@ TEST(ChatRequestTest, ToolsAreReadFromTheBodysText) {
   const ChatRequest request =
       Parsed(Body(R"("tools":[{"type":"function","function":{"name":"f","x":1.0}}],"parallel_tool_calls":false)"));
   EXPECT_EQ(request.tools.functions, std::vector<std::string>{R"({"name": "f", "x": 1.0})"});
-  EXPECT_TRUE(request.tools.may_call);
+  EXPECT_TRUE(request.tools.may_call());
   EXPECT_TRUE(request.tools.is_single_call);
 }
 
@@ -286,7 +286,7 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("logit_bias":{"5":100.5})"), "logit_bias[5]", "from -100 to 100"},
       {Body(R"("logit_bias":{"5":-1e999})"), "logit_bias[5]", "from -100 to 100"},
       {Body(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name", "is required"},
-      {Body(R"("tool_choice":"required")"), "tool_choice", "not supported"},
+      {Body(R"("tool_choice":"required")"), "tool_choice", "has no tools"},
       {Body(R"("response_format":{"type":"yaml"})"), "response_format.type", "must be text, json_object"},
   };
   for (const Refusal& refusal : kRefusals) {

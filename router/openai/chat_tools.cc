@@ -80,7 +80,18 @@ absl::StatusOr<std::vector<ToolParameter>> ReadParameters(const OrderedJson& fun
   return parameters;
 }
 
-absl::StatusOr<Tool> ReadTool(const OrderedJson& item, const std::string& path, std::string* function_text) {
+absl::StatusOr<bool> ReadStrict(const OrderedJson& function, const std::string& path) {
+  const OrderedJson* strict = function.Find("strict");
+  if (strict == nullptr || strict->kind == OrderedJson::Kind::kNull || strict->kind == OrderedJson::Kind::kFalse) {
+    return false;
+  }
+  if (strict->kind == OrderedJson::Kind::kTrue) return true;
+  return FieldError(path + ".strict", absl::StrCat("must be a boolean, got ", OrderedKindName(*strict)));
+}
+
+// Reads it for the prompt, for the parsers, and for what enforces its calls.
+absl::StatusOr<Tool> ReadTool(const OrderedJson& item, const std::string& path, std::string* function_text,
+                              ChatTools::Definition* definition) {
   if (item.kind != OrderedJson::Kind::kObject) {
     return FieldError(path, absl::StrCat("must be an object, got ", OrderedKindName(item)));
   }
@@ -95,15 +106,15 @@ absl::StatusOr<Tool> ReadTool(const OrderedJson& item, const std::string& path, 
   if (name == nullptr) return FieldError(function_path + ".name", "is required");
   RETURN_IF_ERROR(CheckName(name->text, function_path + ".name"));
   RETURN_IF_ERROR(Member(*function, "description", OrderedJson::Kind::kString, function_path).status());
-  const OrderedJson* strict = function->Find("strict");
-  if (strict != nullptr && strict->kind == OrderedJson::Kind::kTrue) {
-    return WithDetails(FieldError(function_path + ".strict", "is not supported; only false may be sent"), "",
-                       "unsupported_parameter");
-  }
   Tool tool;
   tool.name = name->text;
   ASSIGN_OR_RETURN(tool.parameters, ReadParameters(*function, function_path));
   AppendPythonJson(*function, function_text);
+  definition->name = tool.name;
+  ASSIGN_OR_RETURN(definition->is_strict, ReadStrict(*function, function_path));
+  ASSIGN_OR_RETURN(const OrderedJson* schema,
+                   Member(*function, "parameters", OrderedJson::Kind::kObject, function_path));
+  if (schema != nullptr) definition->parameters = *schema;
   return tool;
 }
 
@@ -123,7 +134,8 @@ absl::Status ReadTools(const json::object& request, absl::string_view body, Chat
   auto catalog = std::make_shared<ToolCatalog>();
   for (size_t i = 0; i < list->items.size(); ++i) {
     const std::string path = absl::StrCat("tools[", i, "]");
-    ASSIGN_OR_RETURN(Tool tool, ReadTool(list->items[i], path, &tools->functions.emplace_back()));
+    ASSIGN_OR_RETURN(Tool tool, ReadTool(list->items[i], path, &tools->functions.emplace_back(),
+                                         &tools->definitions.emplace_back()));
     if (catalog->Find(tool.name) != nullptr) {
       return FieldError(path + ".function.name", absl::StrCat("is given twice: ", Quoted(tool.name)));
     }
@@ -133,23 +145,41 @@ absl::Status ReadTools(const json::object& request, absl::string_view body, Chat
   return absl::OkStatus();
 }
 
-// "none" and "auto". What asks for a call is refused: a model's text is not constrained yet.
+// {"type": "function", "function": {"name": ...}}
+absl::Status ReadNamed(const json::object& choice, ChatTools* tools) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> type, OptionalString(choice, "type", "tool_choice.type"));
+  if (type.has_value() && *type != "function") {
+    return WithDetails(
+        FieldError("tool_choice.type", absl::StrCat("only \"function\" is supported, got ", Quoted(*type))), "",
+        "unsupported_parameter");
+  }
+  const std::string path = "tool_choice.function";
+  ASSIGN_OR_RETURN(const json::object* function, OptionalObject(choice, "function", path));
+  if (function == nullptr) return FieldError(path, "is required");
+  ASSIGN_OR_RETURN(const std::optional<std::string> name, OptionalString(*function, "name", path + ".name"));
+  if (!name.has_value()) return FieldError(path + ".name", "is required");
+  if (tools->catalog == nullptr || tools->catalog->Find(*name) == nullptr) {
+    return FieldError(path + ".name", absl::StrCat("is none of the request's tools: ", Quoted(*name)));
+  }
+  tools->choice = ChatTools::Choice::kNamed;
+  tools->named = *name;
+  return absl::OkStatus();
+}
+
 absl::Status ReadChoice(const json::object& request, ChatTools* tools) {
   const json::value* value = FindMember(request, "tool_choice");
-  if (value == nullptr) return absl::OkStatus();
-  if (*value == "auto") return absl::OkStatus();
+  if (value == nullptr || *value == "auto") return absl::OkStatus();
+  if (value->is_object()) return ReadNamed(value->get_object(), tools);
   if (*value == "none") {
-    tools->may_call = false;
+    tools->choice = ChatTools::Choice::kNone;
     return absl::OkStatus();
   }
-  const bool is_named = value->is_object();
-  if (*value == "required" || is_named) {
-    return WithDetails(
-        FieldError("tool_choice", absl::StrCat(is_named ? "a named function" : "\"required\"",
-                                               " is not supported; only \"none\" or \"auto\" may be sent")),
-        "", "unsupported_parameter");
+  if (*value != "required") {
+    return FieldError("tool_choice", "must be \"none\", \"auto\", \"required\" or an object that names a function");
   }
-  return FieldError("tool_choice", "must be \"none\", \"auto\", \"required\" or an object that names a function");
+  if (tools->catalog == nullptr) return FieldError("tool_choice", "is \"required\", but the request has no tools");
+  tools->choice = ChatTools::Choice::kRequired;
+  return absl::OkStatus();
 }
 
 }  // namespace

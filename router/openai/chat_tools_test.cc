@@ -36,7 +36,7 @@ TEST(ChatToolsTest, WithoutToolsThereAreNone) {
                            R"({"tool_choice":"auto","parallel_tool_calls":true})"}) {
     const ChatTools tools = Parsed(body);
     EXPECT_TRUE(tools.functions.empty() && tools.catalog == nullptr) << body;
-    EXPECT_TRUE(tools.may_call && !tools.is_single_call) << body;
+    EXPECT_TRUE(tools.may_call() && !tools.is_single_call) << body;
   }
 }
 
@@ -61,17 +61,38 @@ TEST(ChatToolsTest, DefinitionsKeepTheirKeysAndNumbers) {
 }
 
 TEST(ChatToolsTest, ChoiceAndParallelCalls) {
-  EXPECT_FALSE(Parsed(R"({"tool_choice":"none"})").may_call);
+  EXPECT_FALSE(Parsed(R"({"tool_choice":"none"})").may_call());
   EXPECT_TRUE(Parsed(R"({"parallel_tool_calls":false})").is_single_call);
 }
 
-TEST(ChatToolsTest, WhatNothingEnforcesIsRefusedByName) {
-  EXPECT_EQ(Error(R"({"tool_choice":"required"})"),
-            "tool_choice: \"required\" is not supported; only \"none\" or \"auto\" may be sent");
+TEST(ChatToolsTest, AChoiceMayAskForACall) {
+  const std::string tools = R"("tools":[{"function":{"name":"f"}},{"function":{"name":"g","strict":true,)"
+                            R"("parameters":{"type":"object","required":["x"]}}}])";
+  const ChatTools required = Parsed(absl::StrCat("{", tools, R"(,"tool_choice":"required"})"));
+  EXPECT_TRUE(required.may_call() && required.must_call());
+  EXPECT_EQ(required.choice, ChatTools::Choice::kRequired);
+  ASSERT_EQ(required.definitions.size(), 2u);
+  EXPECT_EQ(required.definitions[0].name, "f");
+  EXPECT_FALSE(required.definitions[0].is_strict || required.definitions[0].parameters.has_value());
+  EXPECT_TRUE(required.definitions[1].is_strict);
+  EXPECT_NE(required.definitions[1].parameters->Find("required"), nullptr);
+  const ChatTools named =
+      Parsed(absl::StrCat("{", tools, R"(,"tool_choice":{"type":"function","function":{"name":"g"}}})"));
+  EXPECT_TRUE(named.must_call());
+  EXPECT_EQ(named.named, "g");
+  EXPECT_FALSE(Parsed(absl::StrCat("{", tools, "}")).must_call());
+}
+
+TEST(ChatToolsTest, AChoiceWithoutItsToolIsRefused) {
+  EXPECT_EQ(Error(R"({"tool_choice":"required"})"), "tool_choice: is \"required\", but the request has no tools");
   EXPECT_EQ(Error(R"({"tool_choice":{"type":"function","function":{"name":"f"}}})"),
-            "tool_choice: a named function is not supported; only \"none\" or \"auto\" may be sent");
-  EXPECT_EQ(Error(WithFunction(R"("name":"f","strict":true)")),
-            "tools[0].function.strict: is not supported; only false may be sent");
+            "tool_choice.function.name: is none of the request's tools: \"f\"");
+  EXPECT_EQ(Error(R"({"tool_choice":{"type":"allowed_tools"}})"),
+            "tool_choice.type: only \"function\" is supported, got \"allowed_tools\"");
+  EXPECT_EQ(Error(R"({"tool_choice":{"type":"function"}})"), "tool_choice.function: is required");
+  EXPECT_EQ(Error(R"({"tool_choice":{"function":{}}})"), "tool_choice.function.name: is required");
+  EXPECT_EQ(Error(WithFunction(R"("name":"f","strict":"yes")")),
+            "tools[0].function.strict: must be a boolean, got a string");
 }
 
 TEST(ChatToolsTest, EachErrorNamesItsField) {

@@ -12,26 +12,26 @@ namespace {
 
 namespace json = boost::json;
 
+constexpr char kSchemaField[] = "response_format.json_schema.schema";
+
+// With strict or without, the answer follows the schema.
 absl::Status CheckSchema(const json::object& format) {
   const std::string path = "response_format.json_schema";
   ASSIGN_OR_RETURN(const json::object* wrapper, OptionalObject(format, "json_schema", path));
   if (wrapper == nullptr) return FieldError(path, "is required");
-  ASSIGN_OR_RETURN(const json::object* schema, OptionalObject(*wrapper, "schema", path + ".schema"));
-  if (schema == nullptr) return FieldError(path + ".schema", "is required");
-  ASSIGN_OR_RETURN(const std::optional<bool> strict, OptionalBool(*wrapper, "strict", path + ".strict"));
-  if (!strict.value_or(false)) return absl::OkStatus();
-  return WithDetails(FieldError(path + ".strict", "is not supported; only false may be sent"), "",
-                     "unsupported_parameter");
+  ASSIGN_OR_RETURN(const json::object* schema, OptionalObject(*wrapper, "schema", kSchemaField));
+  if (schema == nullptr) return FieldError(kSchemaField, "is required");
+  return OptionalBool(*wrapper, "strict", path + ".strict").status();
 }
 
 }  // namespace
 
-absl::StatusOr<std::optional<std::string>> ParseResponseFormat(const json::object& request, absl::string_view body) {
+absl::StatusOr<std::optional<ResponseFormat>> ParseResponseFormat(const json::object& request, absl::string_view body) {
   ASSIGN_OR_RETURN(const json::object* format, OptionalObject(request, "response_format", "response_format"));
-  if (format == nullptr) return std::nullopt;
+  if (format == nullptr) return std::optional<ResponseFormat>();
   ASSIGN_OR_RETURN(const std::optional<std::string> type, OptionalString(*format, "type", "response_format.type"));
   if (!type.has_value()) return FieldError("response_format.type", "is required");
-  if (*type == "text") return std::nullopt;
+  if (*type == "text") return std::optional<ResponseFormat>();
   if (*type == "json_schema") {
     RETURN_IF_ERROR(CheckSchema(*format));
   } else if (*type != "json_object") {
@@ -42,9 +42,20 @@ absl::StatusOr<std::optional<std::string>> ParseResponseFormat(const json::objec
   if (!text.has_value()) return FieldError("response_format", "its name must be written without escapes");
   const absl::StatusOr<OrderedJson> value = ParseOrderedJson(*text);
   if (!value.ok()) return FieldError("response_format", std::string(value.status().message()));
-  std::string printed;
-  AppendPythonJson(*value, &printed);
-  return printed;
+  ResponseFormat parsed;
+  AppendPythonJson(*value, &parsed.text);
+  if (*type == "json_schema") {
+    parsed.field = kSchemaField;
+    parsed.schema = *value->Find("json_schema")->Find("schema");
+  } else {
+    parsed.field = "response_format";
+    parsed.schema.kind = OrderedJson::Kind::kObject;
+    parsed.schema.keys = {"type"};
+    OrderedJson& object = parsed.schema.items.emplace_back();
+    object.kind = OrderedJson::Kind::kString;
+    object.text = "object";
+  }
+  return parsed;
 }
 
 }  // namespace tandem::router

@@ -9,7 +9,7 @@
 namespace tandem::router {
 namespace {
 
-absl::StatusOr<std::optional<std::string>> Parse(const std::string& body) {
+absl::StatusOr<std::optional<ResponseFormat>> Parse(const std::string& body) {
   const boost::json::value root = boost::json::parse(body);
   return ParseResponseFormat(root.get_object(), body);
 }
@@ -22,16 +22,24 @@ std::string Error(const std::string& body) {
 
 TEST(ResponseFormatTest, TextIsNoFormat) {
   for (const char* body : {"{}", R"({"response_format":null})", R"({"response_format":{"type":"text"}})"}) {
-    EXPECT_EQ(Parse(body).value(), std::nullopt) << body;
+    EXPECT_FALSE(Parse(body).value().has_value()) << body;
   }
 }
 
 TEST(ResponseFormatTest, TheValueKeepsItsKeysAndNumbers) {
-  EXPECT_EQ(Parse(R"({"response_format":{"type":"json_object"}})").value(), R"({"type": "json_object"})");
-  EXPECT_EQ(Parse(R"({"response_format":{"json_schema":{"strict":false,"schema":{"minimum":1.0},"name":"n"},)"
-                  R"("type":"json_schema"}})")
-                .value(),
-            R"({"json_schema": {"strict": false, "schema": {"minimum": 1.0}, "name": "n"}, "type": "json_schema"})");
+  const ResponseFormat object = *Parse(R"({"response_format":{"type":"json_object"}})").value();
+  EXPECT_EQ(object.text, R"({"type": "json_object"})");
+  EXPECT_EQ(object.field, "response_format");
+  EXPECT_EQ(object.schema.Find("type")->text, "object");
+  for (const char* strict : {"true", "false", "null"}) {
+    const std::string body = std::string(R"({"response_format":{"json_schema":{"strict":)") + strict +
+                             R"(,"schema":{"minimum":1.0},"name":"n"},"type":"json_schema"}})";
+    const ResponseFormat schema = *Parse(body).value();
+    EXPECT_EQ(schema.text, std::string(R"({"json_schema": {"strict": )") + strict +
+                               R"(, "schema": {"minimum": 1.0}, "name": "n"}, "type": "json_schema"})");
+    EXPECT_EQ(schema.field, "response_format.json_schema.schema");
+    EXPECT_EQ(schema.schema.Find("minimum")->text, "1.0");
+  }
 }
 
 TEST(ResponseFormatTest, EachErrorNamesItsField) {
@@ -42,8 +50,8 @@ TEST(ResponseFormatTest, EachErrorNamesItsField) {
   EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema"}})"), "response_format.json_schema: is required");
   EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema","json_schema":{"name":"n"}}})"),
             "response_format.json_schema.schema: is required");
-  EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":true}}})"),
-            "response_format.json_schema.strict: is not supported; only false may be sent");
+  EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":1}}})"),
+            "response_format.json_schema.strict: must be a boolean, got an integer");
 }
 
 }  // namespace

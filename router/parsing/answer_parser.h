@@ -49,6 +49,8 @@ struct AnswerRules {
   std::shared_ptr<const ToolCatalog> catalog;
   bool shows_calls = true;      // false: calls are read and dropped
   bool is_single_call = false;  // the answer ends with its first call
+  // The model cannot err in its markup (router/constraints): what stands without marks is text.
+  bool is_markup_exact = false;
 };
 
 std::unique_ptr<AnswerParser> MakeAnswerParser(ReasoningSplitter::State start, const AnswerRules& rules);

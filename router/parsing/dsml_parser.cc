@@ -35,6 +35,7 @@ absl::string_view SkipSpace(absl::string_view text) {
 DsmlParser::DsmlParser(ReasoningSplitter::State start, const AnswerRules& rules)
     : catalog_(rules.catalog),
       writer_(rules.shows_calls, rules.is_single_call),
+      is_markup_exact_(rules.is_markup_exact),
       is_reasoning_(start == ReasoningSplitter::State::kReasoning) {}
 
 void DsmlParser::Append(absl::string_view text, AnswerDelta* delta) {
@@ -137,6 +138,7 @@ bool DsmlParser::StepText() {
 TagMatch DsmlParser::MatchOpening(absl::string_view text, DsmlTag* tag) const {
   const TagMatch match = MatchDsmlTag(text, tag);
   if (match != TagMatch::kYes) return match;
+  if (is_markup_exact_ && tag->is_bare) return TagMatch::kNo;
   if (!tag->is_bare || is_in_section_) return match;
   if (is_reasoning_ || tag->is_end || catalog_ == nullptr) return TagMatch::kNo;
   if (tag->kind == DsmlTag::Kind::kInvoke && catalog_->Find(tag->name) != nullptr) return match;
@@ -314,7 +316,7 @@ bool DsmlParser::StepValue() {
 TagMatch DsmlParser::MatchEndOfValue(absl::string_view text, DsmlTag* tag) const {
   const TagMatch match = MatchDsmlTag(text, tag);
   if (match != TagMatch::kYes || !tag->is_bare || value_.is_bare) return match;
-  if (!tag->is_end) return TagMatch::kNo;
+  if (!tag->is_end || is_markup_exact_) return TagMatch::kNo;
   // A bare end of a marked value: it counts where nothing but such ends stands before a marked tag or the end.
   size_t at = 0;
   DsmlTag next = *tag;

@@ -104,6 +104,7 @@ class DsmlParser final : public AnswerParser {
 
   const std::shared_ptr<const ToolCatalog> catalog_;
   CallWriter writer_;
+  const bool is_markup_exact_;
   bool is_reasoning_;
   Place place_ = Place::kText;
   bool is_in_section_ = false;  // between function_calls and its end

@@ -149,14 +149,34 @@ def test_a_call_that_length_cuts_says_so(client):
         assert whole.startswith(call.function.arguments)
 
 
+def test_a_choice_that_asks_for_a_call_gets_the_models_own(client):
+    """What the model would call anyway is called the same way when it must."""
+    (free,) = ask(client, [QUESTION]).message.tool_calls
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    strict = {"type": "function", "function": WEATHER["function"] | {"strict": True}}
+    for fields in ({"tool_choice": "required"}, {"tool_choice": named}, {"tools": (strict, TIMER)}):
+        choice = ask(client, [QUESTION], **fields)
+        assert choice.finish_reason == "tool_calls"
+        (call,) = choice.message.tool_calls
+        assert call.function.name == free.function.name
+        assert json.loads(call.function.arguments) == json.loads(free.function.arguments)
+
+
+def test_a_call_that_the_model_would_not_make_is_made_where_it_must(client):
+    timer = {"type": "function", "function": {"name": "set_timer"}}
+    choice = ask(client, [QUESTION], tool_choice=timer)
+    assert [call.function.name for call in choice.message.tool_calls] == ["set_timer"]
+    assert isinstance(json.loads(choice.message.tool_calls[0].function.arguments)["minutes"], int)
+
+
 @pytest.mark.parametrize("fields, param", [
-    ({"tool_choice": "required"}, "tool_choice"),
-    ({"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}, "tool_choice"),
+    ({"tool_choice": "any"}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "get_time"}}}, "tool_choice.function.name"),
     ({"tools": (WEATHER, WEATHER)}, "tools[1].function.name"),
-    ({"tools": ({"type": "function", "function": WEATHER["function"] | {"strict": True}},)},
+    ({"tools": ({"type": "function", "function": WEATHER["function"] | {"strict": "yes"}},)},
      "tools[0].function.strict"),
 ])
-def test_what_is_not_enforced_is_refused_by_name(client, fields, param):
+def test_what_makes_no_sense_is_refused_by_name(client, fields, param):
     with pytest.raises(openai.BadRequestError) as error:
         ask(client, [QUESTION], **fields)
     assert error.value.param == param

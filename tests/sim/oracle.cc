@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "kvcache/kv_layout.h"
 #include "model/sampler.h"
 #include "tests/sim/pool_memory.h"
+#include "tests/sim/sim_vocabulary.h"
+#include "worker_shell/answer_constraints.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::sim {
@@ -49,12 +52,28 @@ OracleAnswer AskOracle(const OracleRequest& request, const HashModelOptions& mod
     model::TokenCounts counts(request.prompt_tokens, answer.tokens.size());
     for (const uint32_t token : answer.tokens) counts.Add(static_cast<int32_t>(token));
     const bool may_stop = answer.tokens.size() >= request.stopping.min_new_tokens();
-    const auto sampled = sampler.Sample({.logits = logits,
-                                         .params = params,
-                                         .counts = counts,
-                                         .masked_tokens = may_stop ? absl::Span<const int32_t>() : stop_ids,
-                                         .choice = choice,
-                                         .position = position});
+    // So is the place in the answer's constraint.
+    std::optional<model::TokenMask> allowed;
+    bool must_stop = false;
+    if (request.sampling.has_constraint()) {
+      worker_shell::AnswerConstraints constraints(SimVocabulary(model.vocab_size));
+      const auto constraint = constraints.Prepare(request.sampling.constraint());
+      TANDEM_CHECK(constraint.ok(), "the oracle cannot read a constraint");
+      model::TokenMatcher matcher(*constraint);
+      for (const uint32_t token : answer.tokens) {
+        TANDEM_CHECK(matcher.Accept(static_cast<int32_t>(token)).ok(), "the oracle drew what was not allowed");
+      }
+      allowed = constraints.MaskAfter(matcher);
+      must_stop = matcher.must_end();
+    }
+    const auto sampled =
+        sampler.Sample({.logits = logits,
+                        .params = params,
+                        .counts = counts,
+                        .masked_tokens = may_stop || must_stop ? absl::Span<const int32_t>() : stop_ids,
+                        .allowed = allowed.has_value() ? &*allowed : nullptr,
+                        .choice = choice,
+                        .position = position});
     TANDEM_CHECK(sampled.ok(), "the oracle has no token to draw");
     answer.tokens.push_back(static_cast<uint32_t>(sampled->token));
     if (params.wants_logprobs) answer.logprobs.push_back(sampled->logprobs);

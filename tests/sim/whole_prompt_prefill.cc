@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "kvcache/kv_layout.h"
+#include "tests/sim/sim_vocabulary.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::sim {
@@ -14,6 +15,7 @@ WholePromptPrefill::WholePromptPrefill(const kvcache::KvLayout& layout, const Ha
                                        uint64_t incarnation, const base::Clock& clock)
     : memory_(layout),
       executor_(memory_.pool(), model),
+      constraints_(SimVocabulary(model.vocab_size)),
       sampler_(model.vocab_size),
       pages_(layout.num_pages),
       page_memory_(memory_.pool()),
@@ -66,11 +68,18 @@ void WholePromptPrefill::Compute(const kvtransfer::AdmitRequest& admit) {
     const worker_shell::DrawRules draws =
         worker_shell::DrawRulesFrom(admit.start.sampling, admit.start.stopping, position);
     const model::TokenCounts counts(admit.start.prompt_tokens, 0);
+    const model::TokenMask* allowed = nullptr;
+    if (admit.start.sampling.has_constraint()) {
+      const auto constraint = constraints_.Prepare(admit.start.sampling.constraint());
+      TANDEM_CHECK(constraint.ok(), "decode refuses a constraint first");
+      allowed = &constraints_.MaskAfter(model::TokenMatcher(*constraint));
+    }
     for (int choice = 0; choice < std::min(admit.start.num_choices, num_choices_to_sample_); ++choice) {
       const auto drawn = sampler_.Sample({.logits = logits,
                                           .params = draws.params,
                                           .counts = counts,
                                           .masked_tokens = draws.MaskedAt(position),
+                                          .allowed = allowed,
                                           .choice = static_cast<uint32_t>(choice),
                                           .position = position});
       TANDEM_CHECK(drawn.ok(), "the hash model gives no logits");

@@ -18,6 +18,7 @@
 #include "model/sampler.h"
 #include "tests/sim/hash_model.h"
 #include "tests/sim/pool_memory.h"
+#include "worker_shell/answer_constraints.h"
 
 namespace tandem::sim {
 
@@ -59,6 +60,7 @@ class WholePromptPrefill final {
 
   PoolMemory memory_;
   HashModel executor_;
+  worker_shell::AnswerConstraints constraints_;
   model::Sampler sampler_;
   kvcache::PageAllocator pages_;
   kvtransfer::HostPageMemory page_memory_;

@@ -1,0 +1,53 @@
+// What an answer must be, from the request's tools and response format to the grammar that the workers enforce.
+//
+//   reasoning </think>  then one of   calls | JSON of a schema | text, perhaps followed by calls
+//
+// Reasoning is free, but may not write marks of calls: a call is where it is looked for and nowhere else. Calls are
+// written as the checkpoint's format has them (router/parsing/dsml_parser.h, tool_mark_parser.h), and no text inside of
+// one can be taken for markup: what the parser reads is what the grammar meant.
+// Tested by answer_constraint_test.cc, and end to end by tests/e2e/structured_output_test.py.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/common.pb.h"
+#include "router/chat/ordered_json.h"
+#include "router/parsing/answer_parser.h"
+#include "router/tokenizer/tokenizer.h"
+
+namespace tandem::router {
+
+struct ConstrainedTool {
+  std::string name;
+  OrderedJson parameters;  // a schema; null: the tool takes none
+  bool has_parameters = false;
+  bool is_enforced = true;  // false: any arguments
+  std::string field;        // where errors are laid: "tools[0].function.parameters"
+};
+
+struct AnswerConstraint {
+  enum class Calls { kNone, kAllowed, kRequired };
+
+  CallMarkup markup = CallMarkup::kNone;
+  bool starts_with_reasoning = false;
+  Calls calls = Calls::kNone;
+  bool is_single_call = false;
+  std::vector<ConstrainedTool> tools;  // that may be called
+  bool allows_text = false;            // free text before calls, or instead of them
+  std::optional<OrderedJson> schema;   // of an answer that is JSON
+  std::string schema_field;            // where errors are laid
+};
+
+// INVALID_ARGUMENT as an error of the field at fault: an unsupported keyword with its JSON pointer, a schema that no
+// value satisfies, one that takes more than a worker holds.
+absl::StatusOr<std::shared_ptr<const proto::Constraint>> CompileConstraint(const AnswerConstraint& answer,
+                                                                           const Tokenizer& tokenizer,
+                                                                           absl::Span<const uint32_t> end_tokens);
+
+}  // namespace tandem::router
