@@ -323,10 +323,26 @@ void Engine::Handle(kvtransfer::FirstTokenArrived& output) {
     End(request, {.error = absl::InternalError(absl::StrCat("prefill's first token: ", logprobs.status().message()))});
     return;
   }
+  if (sequence.choice == 0 && !TakePromptLogprobs(request, first)) return;
   proto::TokenBatch batch;
   AppendToken(request, sequence, {.token = static_cast<int32_t>(first.token()), .logprobs = *logprobs}, batch);
   SendTokens(request.generate.key.router_incarnation, std::move(batch));
   if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) EndSequence(request, sequence);
+}
+
+bool Engine::TakePromptLogprobs(Request& request, const proto::FirstToken& first) {
+  const int64_t num_expected = request.num_prompt_logprobs();
+  if (num_expected == 0) return true;
+  const proto::PromptLogprobs& logprobs = first.prompt_logprobs();
+  const bool has_top = request.draws.params.num_top_logprobs > 0;
+  if (logprobs.logprobs_size() == num_expected && logprobs.top_logprobs_size() == (has_top ? num_expected : 0)) {
+    request.prompt_logprobs = logprobs;
+    return true;
+  }
+  End(request, {.error = absl::InternalError(absl::StrCat("prefill sent ", logprobs.logprobs_size(), " logprobs and ",
+                                                          logprobs.top_logprobs_size(), " lists of top_logprobs for ",
+                                                          num_expected, " prompt tokens"))});
+  return false;
 }
 
 void Engine::Handle(kvtransfer::TransferReady& output) {

@@ -161,6 +161,8 @@ class Engine final {
   void Handle(kvtransfer::StartFetch& output);
   void Handle(kvtransfer::CancelFetches& output);
   void Handle(kvtransfer::FirstTokenArrived& output);
+  // Where they are wanted; false: prefill sent others than asked for, and the request ends.
+  bool TakePromptLogprobs(Request& request, const proto::FirstToken& first);
   void Handle(kvtransfer::TransferReady& output);
   void Handle(kvtransfer::TransferFailed& output);
   void Handle(kvtransfer::PagesReleased& output);

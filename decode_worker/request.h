@@ -64,7 +64,8 @@ struct Request {
   uint64_t arrival = 0;                                // age: lower is older
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
   Phase phase = Phase::kWaiting;
-  std::vector<Sequence> sequences;  // by choice
+  std::vector<Sequence> sequences;        // by choice
+  proto::PromptLogprobs prompt_logprobs;  // prefill's, once choice 0 has its first token; empty unless wanted
 
   uint64_t epoch = 0;              // of the transfer under way, 0 where there is none
   int num_open_epochs = 0;         // not yet confirmed by the peer
@@ -73,6 +74,11 @@ struct Request {
   bool was_retried_data_loss = false;
 
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(generate.prompt_tokens.size()); }
+  // That the router is told beside the first token of choice 0.
+  int64_t num_prompt_logprobs() const {
+    const int64_t begin = generate.head.sampling().prompt_logprobs_begin();
+    return begin == 0 ? 0 : std::max<int64_t>(num_prompt_tokens() - begin, 0);
+  }
   int64_t num_tokens(const Sequence& sequence) const {
     return num_prompt_tokens() + static_cast<int64_t>(sequence.generated.size());
   }

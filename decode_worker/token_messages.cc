@@ -28,6 +28,9 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
   tokens.mutable_tokens()->Add(sequence.generated.begin() + static_cast<ptrdiff_t>(begin),
                                sequence.generated.begin() + static_cast<ptrdiff_t>(end));
   if (end == sequence.generated.size()) tokens.set_finish_reason(sequence.finish_reason);
+  if (sequence.choice == 0 && begin == 0 && end > 0 && request.num_prompt_logprobs() > 0) {
+    *tokens.mutable_prompt_logprobs() = request.prompt_logprobs;
+  }
   if (!request.draws.params.wants_logprobs) return tokens;
   const auto num_brought = static_cast<size_t>(request.generate.num_brought(sequence.choice));
   for (size_t position = begin; position < end; ++position) {
@@ -61,7 +64,8 @@ std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& 
   std::vector<proto::SequenceTokens> pieces;
   size_t begin = position <= all.first_position() ? 0 : std::min<size_t>(position - all.first_position(), num_tokens);
   while (begin < num_tokens) {
-    const size_t end = std::min(begin + num_tokens_max, num_tokens);
+    const bool has_prompt = begin == 0 && all.has_prompt_logprobs();  // whose logprobs fill a message of their own
+    const size_t end = std::min(begin + (has_prompt ? 1 : num_tokens_max), num_tokens);
     proto::SequenceTokens& piece = pieces.emplace_back();
     *piece.mutable_key() = all.key();
     piece.set_choice(all.choice());
@@ -69,6 +73,7 @@ std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& 
     cut(all.tokens(), begin, end, *piece.mutable_tokens());
     cut(all.logprobs(), begin, end, *piece.mutable_logprobs());
     cut(all.top_logprobs(), begin, end, *piece.mutable_top_logprobs());
+    if (has_prompt) *piece.mutable_prompt_logprobs() = all.prompt_logprobs();
     if (end == num_tokens) piece.set_finish_reason(all.finish_reason());
     begin = end;
   }

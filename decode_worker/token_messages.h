@@ -19,7 +19,8 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
 proto::SequenceTokens AllTokensOf(const Request& request, const Sequence& sequence);
 std::vector<proto::SequenceTokens> AllTokensOf(const Request& request);
 
-// The tokens from a position on, each piece well within the 256 KiB that a message may have.
+// The tokens from a position on, each piece well within the 256 KiB that a message may have, but for that with a
+// prompt's logprobs (proto/prompt_logprobs.h).
 std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& all, uint32_t position);
 
 }  // namespace tandem::decode

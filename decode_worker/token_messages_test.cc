@@ -70,6 +70,26 @@ TEST(TokenMessagesTest, NobodyIsToldWhatHeDidNotAskFor) {
   EXPECT_THAT(TokensOf(without_top, without_top.sequences[0], 0, 3).top_logprobs(), IsEmpty());
 }
 
+TEST(TokenMessagesTest, ThePromptsLogprobsComeWithTheFirstTokenOfChoiceZero) {
+  Request request = MakeRequest({5, 5}, 0, /*num_top=*/0);
+  request.generate.prompt_tokens = {1, 2, 3};
+  request.generate.head.mutable_sampling()->set_prompt_logprobs_begin(1);
+  request.prompt_logprobs.add_logprobs(-1);
+  request.prompt_logprobs.add_logprobs(-2);
+  EXPECT_THAT(TokensOf(request, request.sequences[0], 0, 1).prompt_logprobs().logprobs(), ElementsAre(-1, -2));
+  EXPECT_FALSE(TokensOf(request, request.sequences[0], 1, 2).has_prompt_logprobs());
+  EXPECT_FALSE(TokensOf(request, request.sequences[1], 0, 1).has_prompt_logprobs());
+  const std::vector<proto::SequenceTokens> again = CutIntoMessages(AllTokensOf(request, request.sequences[0]), 0);
+  ASSERT_THAT(again, SizeIs(2));
+  EXPECT_THAT(again[0].tokens(), SizeIs(1));
+  EXPECT_TRUE(again[0].has_prompt_logprobs());
+  EXPECT_THAT(again[1].tokens(), SizeIs(4));
+  EXPECT_FALSE(again[1].has_prompt_logprobs());
+  for (const proto::SequenceTokens& piece : CutIntoMessages(AllTokensOf(request, request.sequences[0]), 2)) {
+    EXPECT_FALSE(piece.has_prompt_logprobs()) << "who has a token has the prompt's, too";
+  }
+}
+
 TEST(TokenMessagesTest, LongAnswersAreCutIntoMessagesThatSayEachTokenOnce) {
   for (const int num_top : {-1, 0, 1, 20}) {
     const Request request = MakeRequest({100'000, 7, 60'000}, 0, num_top);

@@ -8,10 +8,18 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
+#include "model/logprobs.h"
 #include "prefill_worker/kv_announcer.h"
+#include "proto/prompt_logprobs.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::prefill {
+namespace {
+
+// Rows of a step that prompts with logprobs may have, all together: a row of logits is 0.5 MiB with V3.2's vocabulary.
+constexpr int64_t kLogprobRowsMax = 128;
+
+}  // namespace
 
 std::string Engine::Request::Owner() const {
   return absl::StrFormat("request %016x/%d epoch %d", start.key.request_id(), start.key.attempt(), id.epoch);
@@ -77,6 +85,12 @@ absl::Status Engine::Validate(const kvtransfer::StartRequest& start) const {
       return absl::InvalidArgumentError(
           absl::StrCat("prompt token ", token, " is outside the vocabulary of ", executor_.vocab_size()));
     }
+  }
+  const int64_t num_logprobs = num_tokens - start.sampling.prompt_logprobs_begin();
+  const int64_t num_logprobs_max = proto::PromptLogprobsMax(start.sampling.num_top_logprobs());
+  if (start.sampling.prompt_logprobs_begin() > 0 && num_logprobs > num_logprobs_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("logprobs of ", num_logprobs, " prompt tokens are asked for, at most ", num_logprobs_max));
   }
   RETURN_IF_ERROR(worker_shell::ValidateDrawRules(start.sampling, start.stopping, executor_.vocab_size()));
   if (static_cast<int>(waiting_.size()) >= options_.num_waiting_max) {
@@ -156,9 +170,15 @@ void Engine::Admit() {
 void Engine::StepChunks() {
   std::vector<Request*> candidates;
   std::vector<int64_t> num_tokens_left;
+  int64_t num_logprob_rows_left = kLogprobRowsMax;  // the oldest first, as of the step itself
   for (const auto& [arrival, request] : active_) {
+    int64_t num_left = request->num_left();
+    if (request->WantsPromptLogprobs()) {
+      num_left = std::min(num_left, num_logprob_rows_left);
+      num_logprob_rows_left -= num_left;
+    }
     candidates.push_back(request);
-    num_tokens_left.push_back(request->num_left());
+    num_tokens_left.push_back(num_left);
   }
   std::vector<int32_t> tokens, logits_rows;
   std::vector<model::Segment> segments;
@@ -172,8 +192,11 @@ void Engine::StepChunks() {
                         .num_rows = planned.num_tokens,
                         .first_position = request->num_computed,
                         .page_table = request->pages});
+    for (int i = 0; i < planned.num_tokens; ++i) {
+      if (request->WantsLogprobBehind(request->num_computed + i)) logits_rows.push_back(row_begin + i);
+    }
     const bool is_last_chunk = planned.num_tokens == request->num_left();
-    if (is_last_chunk && request->start.generated_tokens.empty()) {
+    if (is_last_chunk && request->SamplesFirstTokens()) {
       logits_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
     }
     step_.push_back({.request = request, .num_tokens = planned.num_tokens});
@@ -217,16 +240,29 @@ void Engine::FinishChunks(absl::Span<const float> logits) {
   const size_t vocab_size = executor_.vocab_size();
   for (const Chunk& chunk : step_) {
     Request& request = *chunk.request;
+    const int64_t first_position = request.num_computed;
     request.num_computed += chunk.num_tokens;
+    for (int64_t position = first_position; position < request.num_computed; ++position) {
+      if (!request.WantsLogprobBehind(position)) continue;
+      TakePromptLogprob(request, position, logits.first(vocab_size));
+      logits.remove_prefix(vocab_size);
+    }
     if (request.num_left() > 0) continue;
     active_.erase(request.arrival);
-    if (!request.start.generated_tokens.empty()) continue;
+    if (!request.SamplesFirstTokens()) continue;
     SampleFirstTokens(request, logits.first(vocab_size));
     logits.remove_prefix(vocab_size);
   }
 }
 
-void Engine::SampleFirstTokens(const Request& request, absl::Span<const float> logits) {
+void Engine::TakePromptLogprob(Request& request, int64_t position, absl::Span<const float> logits) const {
+  const int num_top = request.draws.params.num_top_logprobs;
+  const model::TokenLogprobs logprobs = model::LogprobsOf(logits, request.prompt[position + 1], num_top);
+  request.prompt_logprobs.add_logprobs(logprobs.logprob);
+  if (num_top > 0) *request.prompt_logprobs.add_top_logprobs() = worker_shell::TopLogprobsToProto(logprobs);
+}
+
+void Engine::SampleFirstTokens(Request& request, absl::Span<const float> logits) {
   const auto position = static_cast<int64_t>(request.prompt.size());
   const model::TokenCounts counts = request.draws.params.HasPenalties()
                                         ? model::TokenCounts(request.start.prompt_tokens, /*num_generated_max=*/0)
@@ -244,7 +280,11 @@ void Engine::SampleFirstTokens(const Request& request, absl::Span<const float> l
                                         .choice = static_cast<uint32_t>(choice),
                                         .position = position});
     if (!drawn.ok()) return transfer_.Fail(request.id, drawn.status());
-    transfer_.FirstToken(request.id, worker_shell::FirstTokenOf(choice, *drawn, request.draws.params.wants_logprobs));
+    proto::FirstToken first = worker_shell::FirstTokenOf(choice, *drawn, request.draws.params.wants_logprobs);
+    if (choice == 0 && request.WantsPromptLogprobs()) {
+      *first.mutable_prompt_logprobs() = std::move(request.prompt_logprobs);
+    }
+    transfer_.FirstToken(request.id, std::move(first));
     ++counters_.first_tokens;
   }
 }

@@ -95,8 +95,17 @@ class Engine final {
     std::vector<int32_t> prompt;         // as the executor takes it
     std::vector<kvcache::PageId> pages;  // page table; empty while it waits
     int64_t num_computed = 0;
+    proto::PromptLogprobs prompt_logprobs;  // as far as it is computed, where decode wants them
 
     int64_t num_left() const { return static_cast<int64_t>(prompt.size()) - num_computed; }
+    bool SamplesFirstTokens() const { return start.generated_tokens.empty(); }
+    // Of prompt tokens, which come with the first tokens.
+    bool WantsPromptLogprobs() const { return SamplesFirstTokens() && start.sampling.prompt_logprobs_begin() > 0; }
+    // The logits at that position say how likely the next prompt token was, and decode wants to know.
+    bool WantsLogprobBehind(int64_t position) const {
+      return WantsPromptLogprobs() && position + 1 >= start.sampling.prompt_logprobs_begin() &&
+             position + 1 < static_cast<int64_t>(prompt.size());
+    }
     std::string Owner() const;
   };
 
@@ -109,8 +118,9 @@ class Engine final {
   void StepChunks();
   void AnnounceLayer(int layer);
   void FinishChunks(absl::Span<const float> logits);
+  void TakePromptLogprob(Request& request, int64_t position, absl::Span<const float> logits) const;
   // The first token of every choice, from the logits of the prompt's last row.
-  void SampleFirstTokens(const Request& request, absl::Span<const float> logits);
+  void SampleFirstTokens(Request& request, absl::Span<const float> logits);
 
   const EngineOptions options_;
   const base::Clock& clock_;

@@ -320,6 +320,73 @@ TEST_F(EngineTest, EveryChoiceHasItsOwnFirstTokenUnderEveryOption) {
   ExpectNothingHeld();
 }
 
+// What the whole model says in one place of token `position` of the prompt under all before it. The bias makes it draw
+// that token; logprobs are those of the logits without it.
+model::TokenLogprobs OracleLogprob(const std::vector<uint32_t>& prompt, size_t position, int num_top) {
+  sim::OracleRequest request;
+  request.prompt_tokens.assign(prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(position));
+  request.sampling.set_wants_logprobs(true);
+  request.sampling.set_num_top_logprobs(static_cast<uint32_t>(num_top));
+  proto::LogitBias* bias = request.sampling.add_logit_bias();
+  bias->set_token(prompt[position]);
+  bias->set_bias(100);
+  request.stopping.set_max_new_tokens(1);
+  const sim::OracleAnswer answer = sim::AskOracle(request, kModel, kNumLayers, 1 << 20);
+  EXPECT_EQ(answer.tokens.at(0), prompt[position]);
+  return answer.logprobs.at(0);
+}
+
+TEST_F(EngineTest, PromptLogprobsAreThoseOfTheLogitsWhateverTheChunks) {
+  constexpr int kNumTokens = 150, kNumTop = 2;
+  for (const int chunked_prefill_size : {1, 7, 64, 512}) {
+    for (const uint32_t begin : {1u, 70u, 149u}) {
+      transfers_.clear();
+      Start(64, chunked_prefill_size);
+      Transfer asking = MakeTransfer(kNumTokens);
+      asking.sampling.set_wants_logprobs(true);
+      asking.sampling.set_num_top_logprobs(kNumTop);
+      asking.sampling.set_prompt_logprobs_begin(begin);
+      asking.num_choices = 2;
+      const uint64_t epoch = Begin(asking);
+      const uint64_t company = Begin(40);
+      Settle();
+      ExpectArrivedWhole(epoch);
+      ExpectArrivedWhole(company);
+      const proto::PromptLogprobs& told = transfers_[epoch].first_tokens.at(0).prompt_logprobs();
+      ASSERT_EQ(told.logprobs_size(), kNumTokens - static_cast<int>(begin));
+      ASSERT_EQ(told.top_logprobs_size(), told.logprobs_size());
+      for (int i = 0; i < told.logprobs_size(); i += 13) {
+        const model::TokenLogprobs expected = OracleLogprob(transfers_[epoch].prompt, begin + i, kNumTop);
+        ASSERT_EQ(told.logprobs(i), expected.logprob) << "token " << begin + i << " chunk " << chunked_prefill_size;
+        ASSERT_EQ(told.top_logprobs(i).tokens(1), static_cast<uint32_t>(expected.top_tokens[1]));
+        ASSERT_EQ(told.top_logprobs(i).logprobs(1), expected.top_logprobs[1]);
+      }
+      EXPECT_FALSE(transfers_[epoch].first_tokens.at(1).has_prompt_logprobs()) << "once is enough";
+      EXPECT_FALSE(transfers_[company].first_tokens.at(0).has_prompt_logprobs());
+    }
+  }
+}
+
+TEST_F(EngineTest, PromptLogprobsAreBoundedInOneStepAndInAll) {
+  Start(64, 512);
+  Transfer asking = MakeTransfer(400);
+  asking.sampling.set_wants_logprobs(true);
+  asking.sampling.set_prompt_logprobs_begin(1);
+  Begin(asking);
+  Begin(asking);
+  Settle();
+  for (const int num_rows : model_->rows_per_step) EXPECT_LE(num_rows, 128) << "each row costs its logits";
+  Start(1024, 4096);
+  Transfer greedy = MakeTransfer(3000);
+  greedy.sampling.set_wants_logprobs(true);
+  greedy.sampling.set_num_top_logprobs(20);
+  greedy.sampling.set_prompt_logprobs_begin(1);
+  const uint64_t epoch = Begin(greedy);
+  Settle();
+  EXPECT_EQ(transfers_[epoch].failure.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(transfers_[epoch].failure.message(), "logprobs of 2999 prompt tokens are asked for, at most 2730");
+}
+
 TEST_F(EngineTest, APromptWithNoTokenToDrawEndsWithAReasonAndAlone) {
   Start(16, 100);
   Transfer banned = MakeTransfer(100);

@@ -20,6 +20,7 @@ class RecordingExchange final : public Exchange {
   std::string TakeBody() override { return ""; }
   void BodyDone() override {}
   void SetObserver(std::function<void(ExchangeEvent)>) override {}
+  void AddHeader(const std::string&, const std::string&) override {}
   void Respond(HttpResponse answer) override {
     ++num_ends;
     response = std::move(answer);

@@ -93,7 +93,10 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
   prepared.orders.push_back(std::move(order));
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));
 
-  const ChatFormat::Options form = {request.is_thinking, fields.includes_usage, fields.wants_logprobs};
+  prepared.separates_reasoning = request.separates_reasoning;
+  prepared.streams_reasoning = request.streams_reasoning || !fields.is_stream;
+  const bool shows_reasoning = request.is_thinking && request.separates_reasoning;
+  const ChatFormat::Options form = {shows_reasoning, fields.includes_usage, fields.wants_logprobs};
   prepared.make_format = [form, tokenizer = context.tokenizer](const AnswerIdentity& identity) {
     return std::make_unique<ChatFormat>(identity, form, tokenizer);
   };

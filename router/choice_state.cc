@@ -24,6 +24,8 @@ constexpr absl::string_view kParsedMarks[] = {"<think>",
                                               "<｜tool▁call▁end｜>",
                                               "<｜tool▁sep｜>"};
 
+constexpr absl::string_view kReasoningEnd = "</think>";
+
 const StopSet& NoStops() {
   static const StopSet* const kNone = [] {
     absl::StatusOr<StopSet> none = StopSet::Build({});
@@ -77,6 +79,10 @@ absl::StatusOr<size_t> ChoiceState::CheckMessage(const GeneratedTokens& message)
 }
 
 absl::Status ChoiceState::Take(const GeneratedTokens& message, ChoiceDelta* delta) {
+  if (params_.max_new_tokens == 0) {
+    End({AnswerFinish::kLength, {}}, delta);
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const size_t num_known, CheckMessage(message));
   const size_t num_tokens = message.tokens.size();
   for (size_t i = num_known; i < num_tokens && is_open_; ++i) {
@@ -160,8 +166,24 @@ void ChoiceState::FinishText(ChoiceDelta* delta) {
 }
 
 void ChoiceState::Parse(absl::string_view text, ChoiceDelta* delta) {
-  parser_->Append(text, &delta->text);
+  const bool was_reasoning = parser_->is_reasoning();
+  AnswerDelta parsed;
+  parser_->Append(text, &parsed);
+  AddParsed(std::move(parsed), was_reasoning, /*is_end=*/false, &delta->text);
   if (parser_->is_complete()) End({AnswerFinish::kToolCalls, {}}, delta);
+}
+
+void ChoiceState::AddParsed(AnswerDelta parsed, bool was_reasoning, bool is_end, AnswerDelta* delta) {
+  if (!params_.separates_reasoning) {
+    const bool has_ended = was_reasoning && !parser_->is_reasoning();
+    parsed.content = absl::StrCat(std::exchange(parsed.reasoning, ""), has_ended ? kReasoningEnd : "", parsed.content);
+  } else if (!params_.streams_reasoning) {
+    held_reasoning_ += std::exchange(parsed.reasoning, "");
+    if (is_end || !parser_->is_reasoning()) parsed.reasoning = std::exchange(held_reasoning_, "");
+  }
+  delta->reasoning += parsed.reasoning;
+  delta->content += parsed.content;
+  std::move(parsed.tool_calls.begin(), parsed.tool_calls.end(), std::back_inserter(delta->tool_calls));
 }
 
 void ChoiceState::GiveDetails(ChoiceDelta* delta) {
@@ -183,7 +205,10 @@ void ChoiceState::GiveLogprobs(ChoiceDelta* delta) {
 void ChoiceState::End(ChoiceEnd end, ChoiceDelta* delta) {
   const bool is_cut = end.finish == AnswerFinish::kLength || end.finish == AnswerFinish::kAbort ||
                       std::holds_alternative<std::string>(end.matched_stop);
-  parser_->Finish(is_cut, &delta->text);
+  AnswerDelta parsed;
+  const bool was_reasoning = parser_->is_reasoning();
+  parser_->Finish(is_cut, &parsed);
+  AddParsed(std::move(parsed), was_reasoning, /*is_end=*/true, &delta->text);
   const bool has_calls = parser_->num_calls() > 0 && !parser_->has_incomplete_call();
   if (end.finish == AnswerFinish::kStop && has_calls) end.finish = AnswerFinish::kToolCalls;
   delta->end = std::move(end);

@@ -40,7 +40,9 @@ class ChoiceState final {
     std::shared_ptr<const StopSet> stops;  // nullptr = none
     ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
     AnswerRules rules;
-    int64_t max_new_tokens = 1;
+    bool separates_reasoning = true;  // else it is the front of the content, with the mark that ends it
+    bool streams_reasoning = true;    // else it is given out in one piece, when it has ended
+    int64_t max_new_tokens = 1;  // 0: the answer is empty as soon as the worker has drawn a token, which is nobody's
     int64_t min_new_tokens = 0;
     bool wants_logprobs = false;
     size_t num_top_logprobs = 0;  // at most: a worker with a smaller vocabulary sends fewer
@@ -80,11 +82,14 @@ class ChoiceState final {
   void End(ChoiceEnd end, ChoiceDelta* delta);
   // What no stop holds back: to the parser.
   void Parse(absl::string_view text, ChoiceDelta* delta);
+  // What the parser has said, in the form that the client wants. was_reasoning: before it said so.
+  void AddParsed(AnswerDelta parsed, bool was_reasoning, bool is_end, AnswerDelta* delta);
 
   const Params params_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_matcher_;
   std::unique_ptr<AnswerParser> parser_;
+  std::string held_reasoning_;
   std::vector<TokenId> generated_;  // up to the end of the choice
   int64_t num_reasoning_tokens_ = 0;
   size_t num_given_tokens_ = 0;  // of generated_, to deltas

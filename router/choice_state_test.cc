@@ -30,6 +30,8 @@ struct Options {
   int64_t max_new_tokens = 100000;
   int64_t min_new_tokens = 0;
   AnswerRules rules;
+  bool separates_reasoning = true;
+  bool streams_reasoning = true;
 };
 
 // A choice under test and what it has given out.
@@ -61,6 +63,7 @@ class Script {
                       call.arguments);
     }
     logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+    given_tokens.insert(given_tokens.end(), delta.tokens.begin(), delta.tokens.end());
     if (delta.has_text()) deltas.push_back(delta.text.reasoning + delta.text.content);
     EXPECT_TRUE(delta.has_news() || delta.logprobs.empty()) << "logprobs alone are no news";
     if (delta.end.has_value()) ++num_ends, end = *delta.end;
@@ -82,11 +85,13 @@ class Script {
     return bytes;
   }
   const ChoiceState& state() const { return state_; }
+  ChoiceState& state() { return state_; }
 
   std::string reasoning;
   std::string content;
   std::string calls;  // a line each
   std::vector<TokenLogprob> logprobs;
+  std::vector<TokenId> given_tokens;
   std::vector<std::string> deltas;
   ChoiceEnd end;
   int num_ends = 0;
@@ -102,6 +107,9 @@ class Script {
     params.wants_logprobs = options.wants_logprobs;
     params.num_top_logprobs = options.num_top_logprobs;
     params.rules = options.rules;
+    params.separates_reasoning = options.separates_reasoning;
+    params.streams_reasoning = options.streams_reasoning;
+    params.wants_tokens = true;
     return params;
   }
   const Options options_;
@@ -118,6 +126,60 @@ TEST(ChoiceStateTest, OneTokenIsTheWholeAnswerOfMaxTokensOne) {
   EXPECT_EQ(script.state().num_generated(), 1);
   ASSERT_EQ(script.logprobs.size(), 1u);
   EXPECT_EQ(script.logprobs[0].token, TokenId{'x'});
+}
+
+TEST(ChoiceStateTest, ReasoningMayStayInTheContentOrComeInOnePiece) {
+  std::vector<TokenId> tokens = B::Bytes("why");
+  tokens.push_back(B::kThinkEnd);
+  for (const TokenId token : B::Bytes("so")) tokens.push_back(token);
+  tokens.push_back(B::kEos);
+
+  Script joined({.is_thinking = true, .separates_reasoning = false});
+  joined.OneByOne(tokens, SequenceFinish::kStopToken);
+  EXPECT_EQ(joined.content, "why</think>so");
+  EXPECT_EQ(joined.reasoning, "");
+  EXPECT_EQ(joined.deltas.front(), "w") << "as it comes";
+  EXPECT_EQ(joined.state().num_reasoning_tokens(), 4);
+  EXPECT_EQ(joined.logprobs.size(), tokens.size());
+
+  Script held({.is_thinking = true, .streams_reasoning = false});
+  held.OneByOne(tokens, SequenceFinish::kStopToken);
+  EXPECT_EQ(held.reasoning, "why");
+  EXPECT_EQ(held.content, "so");
+  EXPECT_EQ(held.deltas.front(), "why");
+  EXPECT_EQ(held.logprobs.size(), tokens.size());
+  EXPECT_EQ(held.given_tokens, tokens);
+
+  Script cut({.is_thinking = true, .max_new_tokens = 2, .streams_reasoning = false});
+  cut.OneByOne(B::Bytes("wh"), SequenceFinish::kLength);
+  EXPECT_EQ(cut.reasoning, "wh") << "at the end it is told, ended or not";
+  Script cut_joined({.is_thinking = true, .max_new_tokens = 2, .separates_reasoning = false});
+  cut_joined.OneByOne(B::Bytes("wh"), SequenceFinish::kLength);
+  EXPECT_EQ(cut_joined.content, "wh");
+}
+
+TEST(ChoiceStateTest, NoTokenIsTheWholeAnswerOfMaxTokensZero) {
+  Script script({.max_new_tokens = 0});
+  EXPECT_TRUE(script.Tokens({'x'}, SequenceFinish::kLength).ok());
+  EXPECT_EQ(script.content, "");
+  EXPECT_EQ(script.num_ends, 1);
+  EXPECT_EQ(script.end.finish, AnswerFinish::kLength);
+  EXPECT_EQ(script.state().num_generated(), 0);
+  EXPECT_TRUE(script.logprobs.empty());
+}
+
+TEST(ChoiceStateTest, AnAbortGivesOutWhatWasHeldBack) {
+  Script script({.stops = {"END"}});
+  EXPECT_TRUE(script.Text("abEN").ok());
+  EXPECT_EQ(script.content, "ab");
+  ChoiceDelta delta;
+  script.state().Abort(&delta);
+  EXPECT_EQ(delta.text.content, "EN");
+  ASSERT_TRUE(delta.end.has_value());
+  EXPECT_EQ(delta.end->finish, AnswerFinish::kAbort);
+  EXPECT_EQ(script.given_tokens, B::Bytes("abEN")) << "tokens are told as they are counted, held back or not";
+  EXPECT_TRUE(delta.tokens.empty());
+  EXPECT_FALSE(script.state().is_open());
 }
 
 TEST(ChoiceStateTest, EosAsTheFirstTokenIsAnEmptyAnswerWithItsLogprob) {

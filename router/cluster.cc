@@ -32,6 +32,18 @@ SequenceFinish FinishOf(proto::FinishReason reason) {
   }
 }
 
+std::vector<std::vector<LikelyToken>> LikelyTokensOf(
+    const google::protobuf::RepeatedPtrField<proto::TopLogprobs>& lists) {
+  std::vector<std::vector<LikelyToken>> likely(static_cast<size_t>(lists.size()));
+  for (int i = 0; i < lists.size(); ++i) {
+    const proto::TopLogprobs& top = lists[i];
+    for (int j = 0; j < std::min(top.tokens_size(), top.logprobs_size()); ++j) {
+      likely[i].push_back({top.tokens(j), top.logprobs(j)});
+    }
+  }
+  return likely;
+}
+
 GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
   GeneratedTokens tokens;
   tokens.choice = static_cast<int>(sequence.choice());
@@ -39,12 +51,11 @@ GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
   tokens.tokens.assign(sequence.tokens().begin(), sequence.tokens().end());
   tokens.finish = FinishOf(sequence.finish_reason());
   tokens.logprobs.assign(sequence.logprobs().begin(), sequence.logprobs().end());
-  tokens.top_logprobs.resize(static_cast<size_t>(sequence.top_logprobs_size()));
-  for (int i = 0; i < sequence.top_logprobs_size(); ++i) {
-    const proto::TopLogprobs& top = sequence.top_logprobs(i);
-    for (int j = 0; j < std::min(top.tokens_size(), top.logprobs_size()); ++j) {
-      tokens.top_logprobs[i].push_back({top.tokens(j), top.logprobs(j)});
-    }
+  tokens.top_logprobs = LikelyTokensOf(sequence.top_logprobs());
+  if (sequence.has_prompt_logprobs()) {
+    const proto::PromptLogprobs& prompt = sequence.prompt_logprobs();
+    tokens.prompt_logprobs = std::make_shared<const PromptLogprobs>(
+        PromptLogprobs{{prompt.logprobs().begin(), prompt.logprobs().end()}, LikelyTokensOf(prompt.top_logprobs())});
   }
   return tokens;
 }
@@ -66,6 +77,7 @@ void FillSampling(const GenerateOrder& order, proto::Sampling* sampling) {
   sampling->set_wants_logprobs(order.wants_logprobs);
   sampling->set_num_top_logprobs(order.num_top_logprobs);
   if (order.constraint != nullptr) *sampling->mutable_constraint() = *order.constraint;
+  sampling->set_prompt_logprobs_begin(order.prompt_logprobs_begin);
 }
 
 void FillHead(const GenerateOrder& order, const std::string& prefill_address, proto::GenerateHead* head) {
@@ -197,9 +209,11 @@ uint64_t Cluster::Generate(const PairChoice& pair, const GenerateOrder& order, R
 void Cluster::EndAttempt(uint64_t request_id) {
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
-  LeavePrefill(it->second);
-  LeaveDecode(it->second);
-  it->second.is_lost = true;
+  Request& request = it->second;
+  LeavePrefill(request);
+  LeaveDecode(request);
+  request.is_lost = true;
+  request.prefill = request.decode = -1;  // their places may be given to others
 }
 
 void Cluster::GenerateAgain(uint64_t request_id, const PairChoice& pair, const GenerateOrder& order,
@@ -268,6 +282,7 @@ void Cluster::Cancel(uint64_t request_id, const std::string& reason, std::option
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
   Request& request = it->second;
+  if (request.is_lost) return;
   TANDEM_CHECK(!choice.has_value() || *choice < static_cast<int>(request.flows.size()), "no such choice to cancel");
   (choice.has_value() ? request.flows[*choice].cancel_reason : request.cancel_reason) = reason;
   SendCancel(*decode_links_[request.decode], KeyOf(request_id, request.attempt), reason, choice);
@@ -286,6 +301,7 @@ void Cluster::TokensTaken(uint64_t request_id, int choice, int64_t end_position)
   const auto it = requests_.find(request_id);
   if (it == requests_.end()) return;
   Request& request = it->second;
+  if (request.is_lost) return;
   TANDEM_CHECK(choice >= 0 && choice < static_cast<int>(request.flows.size()), "tokens of a choice that is not");
   Flow& flow = request.flows[choice];
   const int64_t num_taken = end_position - int64_t{flow.first_position};

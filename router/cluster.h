@@ -44,8 +44,10 @@ struct GenerateOrder {
   uint64_t seed = 0;
   bool wants_logprobs = false;
   uint32_t num_top_logprobs = 0;
+  uint32_t prompt_logprobs_begin = 0;  // 0 = none; else an index of the prompt
   uint32_t num_choices = 1;
   uint32_t max_new_tokens = 1;
+  bool is_prompt_only = false;  // the one token that workers must draw is not the answer's
   uint32_t min_new_tokens = 0;
   std::vector<TokenId> stop_token_ids;
   std::shared_ptr<const proto::Constraint> constraint;   // on every choice; null: none

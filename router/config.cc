@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
+#include "router/cors.h"
 #include "router/discovery/worker_lists.h"
 
 namespace tandem::router {
@@ -108,6 +109,28 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                   "Between two pieces of a request body; then 408.");
   schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100), absl::Hours(1),
                   "A client that takes no byte of its answer; then it counts as having left.");
+  schema.String("process.auth.api_keys_file", &config->api_keys_file,
+                "File of client keys, one a line, # for comments; requests then need Authorization: Bearer <key>. Read "
+                "at the start.");
+  schema.String("process.auth.api_keys_env", &config->api_keys_env,
+                "Name of an environment variable with client keys in the same form, beside those of the file.");
+  schema.String("process.auth.admin_keys_file", &config->admin_keys_file,
+                "File of administrators' keys: /abort_request, /flush_cache, /v1/loads, /workers and /statusz then "
+                "take no other; "
+                "they open everything else, too.");
+  schema.String("process.auth.admin_keys_env", &config->admin_keys_env,
+                "Name of an environment variable with administrators' keys, beside those of the file.");
+  schema.String(
+      "process.tls.certificate_file", &config->tls_certificate_file,
+      "PEM file with the certificate chain, leaf first: the router then speaks HTTPS alone, TLS 1.2 or newer. "
+      "New connections follow the file when it changes.");
+  schema.String("process.tls.key_file", &config->tls_key_file, "PEM file with the certificate's private key.");
+  schema.StringList(
+      "process.cors.allowed_origins", &config->cors_origins,
+      "Web pages that may read answers, as https://host or https://host:port; * for all; empty for none.");
+  schema.Choice("process.log_requests", &config->log_requests, {"none", "summary", "parameters", "prompts"},
+                "What is logged of each request: nothing; a line at its end; one at its begin, too, with its sampling; "
+                "its prompts, too, as text. Only prompts logs what clients have written.");
 }
 
 absl::Status CheckRouterConfig(const RouterConfig& config) {
@@ -117,6 +140,11 @@ absl::Status CheckRouterConfig(const RouterConfig& config) {
         "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
         " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
   }
+  if (config.tls_certificate_file.empty() != config.tls_key_file.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "process.tls.", config.tls_key_file.empty() ? "key_file" : "certificate_file", " is missing: TLS takes both"));
+  }
+  RETURN_IF_ERROR(CorsPolicy::Validate(config.cors_origins));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_prefill_dns, "process.discovery.prefill_dns"));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_decode_dns, "process.discovery.decode_dns"));
   return CheckedWorkerLists(config.prefill_workers, config.decode_workers, "process.").status();

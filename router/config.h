@@ -54,6 +54,14 @@ struct RouterConfig {
   absl::Duration header_time_max = absl::Seconds(10);
   absl::Duration body_stall_max = absl::Seconds(30);
   absl::Duration write_stall_max = absl::Seconds(30);
+  std::string api_keys_file;  // "" = none
+  std::string api_keys_env;
+  std::string admin_keys_file;
+  std::string admin_keys_env;
+  std::vector<std::string> cors_origins;
+  std::string tls_certificate_file;  // "" = plain HTTP
+  std::string tls_key_file;
+  std::string log_requests = "summary";
 };
 
 // The schema writes into *config, which outlives it.

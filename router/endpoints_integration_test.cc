@@ -215,5 +215,74 @@ TEST_F(EndpointsTest, TokenizeAndBackOfSmallAndLargeTexts) {
   EXPECT_EQ(ErrorOf(AskPost("/abort_request", "{}")).at("param").as_string(), "rid");
 }
 
+TEST_F(EndpointsTest, EveryAnswerHasARequestId) {
+  StartPair();
+  decode_->AnswerEverything(B::Bytes("a"), proto::FINISH_REASON_LENGTH);
+  const RawClient::Response own = AskPost("/generate", R"({"text":"x"})");
+  const std::string id(json::parse(own.body).at("meta_info").at("id").as_string());
+  EXPECT_TRUE(absl::StrContains(own.head, absl::StrCat("\r\nx-request-id: ", id, "\r\n"))) << own.head;
+  for (const char* path : {"/v1/chat/completions", "/tokenize", "/health", "/nowhere"}) {
+    RawClient client(port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine-7\r\n\r\n"));
+    EXPECT_TRUE(absl::StrContains(client.ReadResponse().head, "\r\nx-request-id: mine-7\r\n")) << path;
+  }
+  RawClient client(port());
+  client.Send(absl::StrCat("GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: ", std::string(129, 'x'), "\r\n\r\n"));
+  EXPECT_TRUE(absl::StrContains(client.ReadResponse().head, "x-request-id: req-"))
+      << "one that is too long is not taken";
+}
+
+TEST_F(EndpointsTest, PathsTakeTheKeysOfTheirKind) {
+  access_ = AccessControl({"client-key"}, {"admin-key"});
+  options_.prefill_workers = {};
+  StartShard();
+  const auto status = [&](const char* path, const char* key) {
+    RawClient client(port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n",
+                             *key == '\0' ? "" : absl::StrCat("Authorization: Bearer ", key, "\r\n"), "\r\n"));
+    return client.ReadResponse().status;
+  };
+  for (const char* path : {"/health", "/metrics"}) EXPECT_EQ(status(path, ""), 200) << path;
+  EXPECT_EQ(status("/readyz", ""), 503) << "there is no worker, and nobody needs a key to hear it";
+  for (const char* path : {"/v1/models", "/model_info", "/server_info"}) {
+    EXPECT_EQ(status(path, ""), 401) << path;
+    EXPECT_EQ(status(path, "wrong-key"), 401) << path;
+    EXPECT_EQ(status(path, "client-key"), 200) << path;
+    EXPECT_EQ(status(path, "admin-key"), 200) << path;
+  }
+  for (const char* path : {"/v1/loads", "/flush_cache", "/statusz"}) {
+    EXPECT_EQ(status(path, ""), 401) << path;
+    EXPECT_EQ(status(path, "client-key"), 401) << path;
+    EXPECT_EQ(status(path, "admin-key"), 200) << path;
+  }
+  const RawClient::Response refused = AskPost("/v1/chat/completions", "{}");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_TRUE(absl::StrContains(refused.head, "\r\nWWW-Authenticate: Bearer\r\n"));
+  EXPECT_EQ(ErrorOf(refused).at("code").as_string(), "invalid_api_key");
+}
+
+TEST_F(EndpointsTest, PagesOfAllowedOriginsMayReadEveryAnswer) {
+  access_ = AccessControl({"client-key"}, {});
+  cors_ = CorsPolicy({"https://a.example"});
+  StartShard();
+  const auto ask = [&](absl::string_view method, absl::string_view origin, absl::string_view more = "") {
+    RawClient client(port());
+    client.Send(absl::StrCat(method, " /v1/chat/completions HTTP/1.1\r\nHost: x\r\nOrigin: ", origin, "\r\n", more,
+                             "Content-Length: 0\r\n\r\n"));
+    return client.ReadResponse();
+  };
+  constexpr char kAsk[] = "Access-Control-Request-Method: POST\r\n";
+  const RawClient::Response preflight = ask("OPTIONS", "https://a.example", kAsk);
+  EXPECT_EQ(preflight.status, 200) << "browsers send no key with it";
+  EXPECT_TRUE(absl::StrContains(preflight.head, "Access-Control-Allow-Origin: https://a.example\r\n"));
+  EXPECT_TRUE(absl::StrContains(preflight.head, "Access-Control-Allow-Methods: POST\r\n"));
+  EXPECT_EQ(ask("OPTIONS", "https://b.example", kAsk).status, 405);
+  const RawClient::Response refused = ask("POST", "https://a.example");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_TRUE(absl::StrContains(refused.head, "Access-Control-Allow-Origin: https://a.example\r\n"))
+      << "a page may read why it was refused";
+  EXPECT_FALSE(absl::StrContains(ask("POST", "https://b.example").head, "Access-Control-Allow-Origin"));
+}
+
 }  // namespace
 }  // namespace tandem::router

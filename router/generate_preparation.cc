@@ -33,7 +33,11 @@ absl::StatusOr<PreparedRequest> PrepareGenerate(absl::string_view body, const Mo
   ASSIGN_OR_RETURN(prepared.orders, PlanPrompts(std::move(request.prompts), /*adds_special_tokens=*/true, fields,
                                                 context, /*texts=*/nullptr));
   for (const GenerateOrder& order : prepared.orders) {
-    form.prompts.push_back({"", static_cast<int64_t>(order.prompt.size())});
+    GenerateFormat::Prompt prompt = {"", static_cast<int64_t>(order.prompt.size())};
+    if (fields.prompt_logprobs_begin.has_value()) {
+      prompt.logprob_tokens.assign(order.prompt.begin() + *fields.prompt_logprobs_begin, order.prompt.end());
+    }
+    form.prompts.push_back(std::move(prompt));
   }
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));
   prepared.make_format = [form = std::move(form), tokenizer = context.tokenizer](const AnswerIdentity& identity) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -18,8 +19,9 @@ struct GeneratedTokens {
   int64_t first_position = 0;  // index of tokens[0] among the choice's generated tokens
   std::vector<TokenId> tokens;
   SequenceFinish finish = SequenceFinish::kNone;
-  std::vector<float> logprobs;                         // of each token; empty unless asked for
-  std::vector<std::vector<LikelyToken>> top_logprobs;  // of each token; empty unless asked for
+  std::vector<float> logprobs;                            // of each token; empty unless asked for
+  std::vector<std::vector<LikelyToken>> top_logprobs;     // of each token; empty unless asked for
+  std::shared_ptr<const PromptLogprobs> prompt_logprobs;  // with the first token of choice 0, where asked for
 };
 
 // What is known of a choice when its prompt is given to other workers.

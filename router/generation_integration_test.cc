@@ -111,7 +111,7 @@ TEST_F(GenerationTest, ChoicesOfAWholeAnswerEndEachInItsOwnWay) {
   EXPECT_EQ(body.at("choices").at(1).at("matched_stop"), B::kEos);
   EXPECT_EQ(body.at("choices").at(2).at("message").at("content"), "two!");
   EXPECT_EQ(body.at("choices").at(2).at("finish_reason"), "length");
-  EXPECT_EQ(body.at("usage"), json::parse(R"({"prompt_tokens":6,"completion_tokens":12,"total_tokens":18})"));
+  EXPECT_EQ(body.at("usage"), json::parse(UsageText(6, 12)));
   EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
   EXPECT_EQ(decode_->num_cancels(), 1) << "the request itself needed none";
 }
@@ -256,7 +256,7 @@ TEST_F(GenerationTest, CompletionGoesThroughThePair) {
   EXPECT_TRUE(absl::StartsWith(std::string(body.at("id").as_string()), "cmpl-"));
   EXPECT_EQ(body.at("object"), "text_completion");
   EXPECT_EQ(body.at("choices").at(0).at("text"), "hi you");
-  EXPECT_EQ(body.at("usage"), json::parse(R"({"prompt_tokens":3,"completion_tokens":4,"total_tokens":7})"));
+  EXPECT_EQ(body.at("usage"), json::parse(UsageText(3, 4)));
 }
 
 TEST_F(GenerationTest, PromptsOfOneRequestAreAnsweredInTheirPlaces) {
@@ -274,7 +274,7 @@ TEST_F(GenerationTest, PromptsOfOneRequestAreAnsweredInTheirPlaces) {
     const RawClient::Response response = client.ReadResponse();
     ASSERT_EQ(response.status, 200) << response.body;
     const std::vector<std::string> kTexts = {"1a", "1b", "2a", "2b", "3a", "3b"};
-    const json::value kUsage = json::parse(R"({"prompt_tokens":6,"completion_tokens":12,"total_tokens":18})");
+    const json::value kUsage = json::parse(UsageText(6, 12));
     if (is_stream) {
       const Streamed stream = AddUp(Events(response.body), "text");
       for (int i = 0; i < 6; ++i) EXPECT_EQ(stream.content.at(i), kTexts[i]);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "proto/prompt_logprobs.h"
 #include "router/openai/api_error.h"
 #include "router/prompt_truncation.h"
 
@@ -28,11 +29,31 @@ absl::Status CheckPromptFits(size_t num_prompt_tokens, const char* prompt_field,
       "", "context_length_exceeded");
 }
 
+// The first token of a prompt has no logprob: nothing comes before it.
+absl::Status PlanPromptLogprobs(const GenerationFields& fields, GenerateOrder* order) {
+  if (!fields.prompt_logprobs_begin.has_value()) return absl::OkStatus();
+  const int64_t num_tokens = static_cast<int64_t>(order->prompt.size());
+  const int64_t begin = *fields.prompt_logprobs_begin;
+  if (begin >= num_tokens) {
+    return FieldError(fields.prompt_logprobs_field,
+                      absl::StrCat("is ", begin, ", the prompt has ", num_tokens, " tokens"));
+  }
+  const int64_t num_max = proto::PromptLogprobsMax(fields.num_top_logprobs);
+  if (num_tokens - begin - 1 > num_max) {
+    return FieldError(fields.prompt_logprobs_field,
+                      absl::StrCat("asks for the logprobs of ", num_tokens - begin - 1, " prompt tokens; with ",
+                                   fields.num_top_logprobs, " likeliest ones at each there may be at most ", num_max));
+  }
+  if (begin + 1 < num_tokens) order->prompt_logprobs_begin = static_cast<uint32_t>(begin + 1);
+  return absl::OkStatus();
+}
+
 absl::Status PlanStopping(const GenerationFields& fields, const ModelContext& context, GenerateOrder* order) {
   const int64_t num_left = context.context_length - static_cast<int64_t>(order->prompt.size());
   const int64_t max_new_tokens =
       std::min({fields.max_new_tokens.value_or(num_left), num_left, int64_t{std::numeric_limits<uint32_t>::max()}});
-  order->max_new_tokens = static_cast<uint32_t>(max_new_tokens);
+  order->is_prompt_only = max_new_tokens == 0;
+  order->max_new_tokens = static_cast<uint32_t>(std::max<int64_t>(max_new_tokens, 1));
   order->min_new_tokens = static_cast<uint32_t>(std::min(fields.min_new_tokens, max_new_tokens));
   if (!fields.ignores_eos) order->stop_token_ids = context.facts.eos_token_ids;
   for (size_t i = 0; i < fields.stop_token_ids.size(); ++i) {
@@ -96,6 +117,7 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
   order.seed = fields.seed.has_value() ? *fields.seed : base::RandomId();
   order.wants_logprobs = fields.wants_logprobs;
   order.num_top_logprobs = static_cast<uint32_t>(fields.num_top_logprobs);
+  RETURN_IF_ERROR(PlanPromptLogprobs(fields, &order));
   order.num_choices = static_cast<uint32_t>(fields.num_choices);
   RETURN_IF_ERROR(PlanStopping(fields, context, &order));
   return order;

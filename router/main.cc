@@ -22,8 +22,10 @@
 #include "base/status_macros.h"
 #include "boost/asio/thread_pool.hpp"
 #include "router/abort_relay.h"
+#include "router/access_control.h"
 #include "router/chat/prompt_format.h"
 #include "router/config.h"
+#include "router/cors.h"
 #include "router/discovery/discovery.h"
 #include "router/discovery/dns_workers.h"
 #include "router/discovery/worker_directory.h"
@@ -74,6 +76,12 @@ absl::StatusOr<ModelContext> MakeContext(const RouterConfig& config, const Token
   return context;
 }
 
+RequestLog RequestLogOf(const std::string& name) {
+  if (name == "none") return RequestLog::kNone;
+  if (name == "parameters") return RequestLog::kParameters;
+  return name == "prompts" ? RequestLog::kPrompts : RequestLog::kSummary;
+}
+
 Shard::Options ShardOptions(const RouterConfig& config) {
   Shard::Options options;
   options.host = config.host;
@@ -95,6 +103,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
       config.has_failover ? std::optional<absl::Duration>(config.failover_wait) : std::nullopt;
   options.pipeline.keepalive_interval = config.keepalive_interval;
   options.pipeline.unsent_bytes_max = static_cast<size_t>(config.unsent_bytes_max);
+  options.pipeline.log = RequestLogOf(config.log_requests);
   return options;
 }
 
@@ -153,6 +162,16 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   AbortRelay abort_relay;
   WorkerDirectory directory;
   directory.Report("configuration", configured);
+  ASSIGN_OR_RETURN(const std::vector<std::string> client_keys,
+                   LoadAccessKeys(config.api_keys_file, config.api_keys_env));
+  ASSIGN_OR_RETURN(const std::vector<std::string> admin_keys,
+                   LoadAccessKeys(config.admin_keys_file, config.admin_keys_env));
+  const AccessControl access(client_keys, admin_keys);
+  const CorsPolicy cors(config.cors_origins);
+  std::unique_ptr<TlsCertificate> tls;
+  if (!config.tls_certificate_file.empty()) {
+    ASSIGN_OR_RETURN(tls, TlsCertificate::Load({config.tls_certificate_file, config.tls_key_file}, &base::RealClock()));
+  }
   boost::asio::thread_pool thread_pool(kPreparationThreads);
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
                    StartShards(config, {.context = &context,
@@ -161,6 +180,9 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .status_board = &status_board,
                                         .abort_relay = &abort_relay,
                                         .directory = config.allows_worker_changes ? &directory : nullptr,
+                                        .access = &access,
+                                        .cors = &cors,
+                                        .tls = tls.get(),
                                         .thread_pool = &thread_pool}));
   Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
   directory.Subscribe([&shards](const WorkerLists& lists) {
@@ -176,7 +198,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"chat_format", context.prompt_format.name()}, {"prefill_workers", directory.lists().prefill.size()},
-           {"decode_workers", directory.lists().decode.size()});
+           {"decode_workers", directory.lists().decode.size()}, {"client_keys", client_keys.size()},
+           {"admin_keys", admin_keys.size()}, {"tls", tls != nullptr});
   shutdown.Started();
   shutdown.Wait();
   discovery.Stop();

@@ -45,6 +45,8 @@ struct PreparedRequest {
   std::shared_ptr<const StopSet> stops;
   ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
   AnswerRules rules;
+  bool separates_reasoning = true;  // ChoiceState::Params
+  bool streams_reasoning = true;
   const char* prompt_field = "messages";  // that a prompt which is too long is laid at
   std::function<std::unique_ptr<AnswerFormat>(const AnswerIdentity&)> make_format;
 };

@@ -21,9 +21,15 @@ absl::StatusOr<std::vector<TokenId>> EncodePrompt(const std::string& text, const
 // INVALID_ARGUMENT at `path`: an id is none of the vocabulary.
 absl::Status CheckTokenIds(const std::vector<uint32_t>& ids, const std::string& path, const ModelContext& context);
 
-// One order for each prompt. texts, where given, gets the text of each.
+// What an answer may say of its prompt.
+struct PromptText {
+  std::string text;
+  bool has_added_bos = false;  // the prompt's first token is none of the text
+};
+
+// One order for each prompt. texts, where given, gets the text of each; of one that had to be cut, of what is left.
 absl::StatusOr<std::vector<GenerateOrder>> PlanPrompts(PromptList prompts, bool adds_special_tokens,
                                                        const GenerationFields& fields, const ModelContext& context,
-                                                       std::vector<std::string>* texts);
+                                                       std::vector<PromptText>* texts);
 
 }  // namespace tandem::router

@@ -31,6 +31,7 @@ namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kClientLeftStatus = 499;
+constexpr size_t kLoggedTokensMax = 1024;            // of a prompt, where prompts are logged
 constexpr char kSiblingFailed[] = "sibling failed";  // another prompt of the same request
 
 // To the client a prompt beyond the workers' memory is the same mistake as one beyond the context.
@@ -46,13 +47,14 @@ void CheckNoException(std::exception_ptr exception) {
 
 class RequestPipeline::Run final {
  public:
-  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange, const Endpoint& endpoint)
+  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id)
       : pipeline_(*pipeline),
         parts_(pipeline->parts_),
         settings_(pipeline->settings_),
         exchange_(std::move(exchange)),
         prepare_(endpoint.prepare),
-        id_(absl::StrCat(endpoint.id_prefix, absl::Hex(base::RandomId(), absl::kZeroPad16))),
+        http_id_(http_id.id),
+        id_(http_id.is_clients ? endpoint.MakeId() : http_id.id),
         started_at_(Now()),
         wake_(*parts_.io_context) {
     pipeline_.runs_.push_back(this);
@@ -84,6 +86,7 @@ class RequestPipeline::Run final {
   asio::awaitable<absl::Status> TakePlace();
   asio::awaitable<absl::StatusOr<PreparedRequest>> Prepare();
   void TakeIds(const PreparedRequest& prepared);
+  void LogBegin(const PreparedRequest& prepared) const;
   void MakePromptRuns(PreparedRequest prepared);
   // Fails the answer where no pair can take one of the prompts.
   void StartPromptRuns(const char* prompt_field);
@@ -116,6 +119,7 @@ class RequestPipeline::Run final {
   const PipelineSettings& settings_;
   const std::shared_ptr<Exchange> exchange_;
   const decltype(Endpoint::prepare) prepare_;
+  const std::string http_id_;
   std::string id_;                       // the router's, until the body says that the client has chosen one
   std::vector<std::string> prompt_ids_;  // once it is prepared
   const absl::Duration started_at_;
@@ -194,7 +198,8 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
   const Usage usage = TotalUsage();
   absl::Duration ttft = absl::InfiniteDuration();
   for (const auto& prompt : prompts_) ttft = std::min(ttft, prompt->state().time_to_first_token());
-  LOG_INFO("request ended", {"req", id_},
+  if (settings_.log == RequestLog::kNone) return;
+  LOG_INFO("request ended", {"req", id_}, {"http_req", http_id_},
            {"worker_req", absl::Hex(prompts_.empty() ? 0 : prompts_[0]->request_id(), absl::kZeroPad16)},
            {"finish", finish}, {"status", http_status}, {"error", std::string(status.message())},
            {"prompts", prompts_.size()}, {"choices", num_choices_}, {"prompt_tokens", usage.prompt_tokens},
@@ -366,6 +371,24 @@ void RequestPipeline::Run::TakeIds(const PreparedRequest& prepared) {
   }
 }
 
+void RequestPipeline::Run::LogBegin(const PreparedRequest& prepared) const {
+  if (settings_.log < RequestLog::kParameters) return;
+  const GenerateOrder& order = prepared.orders.front();
+  LOG_INFO("request begins", {"req", id_}, {"http_req", http_id_}, {"path", exchange_->request().path},
+           {"stream", prepared.is_stream}, {"prompts", prepared.orders.size()}, {"choices", order.num_choices},
+           {"prompt_tokens", order.prompt.size()}, {"max_new_tokens", order.max_new_tokens},
+           {"temperature", order.temperature}, {"top_p", order.top_p}, {"top_k", order.top_k}, {"min_p", order.min_p},
+           {"seed", order.seed}, {"repetition_penalty", order.repetition_penalty},
+           {"frequency_penalty", order.frequency_penalty}, {"presence_penalty", order.presence_penalty});
+  if (settings_.log < RequestLog::kPrompts) return;
+  for (size_t i = 0; i < prepared.orders.size(); ++i) {
+    const std::vector<TokenId>& prompt = prepared.orders[i].prompt;
+    const size_t num_shown = std::min(prompt.size(), kLoggedTokensMax);
+    LOG_INFO("request prompt", {"req", id_}, {"prompt", i}, {"tokens_not_shown", prompt.size() - num_shown},
+             {"text", parts_.context->tokenizer->Decode(absl::MakeConstSpan(prompt).first(num_shown))});
+  }
+}
+
 void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   RequestState::Params params;
   params.choice.tokenizer = parts_.context->tokenizer;
@@ -373,6 +396,8 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.choice.start = prepared.start;
   params.choice.rules = std::move(prepared.rules);
   params.choice.wants_tokens = prepared.wants_tokens;
+  params.choice.separates_reasoning = prepared.separates_reasoning;
+  params.choice.streams_reasoning = prepared.streams_reasoning;
   params.num_choices = num_choices_;
   params.started_at = started_at_;
   params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
@@ -380,12 +405,14 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   const PromptRun::Parts parts = {parts_.clock, parts_.cluster, parts_.metrics, &pipeline_.turn_,
                                   settings_.failover_wait_max};
   for (GenerateOrder& order : prepared.orders) {
-    params.choice.max_new_tokens = order.max_new_tokens;
+    params.choice.max_new_tokens = order.is_prompt_only ? 0 : order.max_new_tokens;
     params.choice.min_new_tokens = order.min_new_tokens;
     params.choice.wants_logprobs = order.wants_logprobs;
     params.choice.num_top_logprobs = order.num_top_logprobs;
     params.num_prompt_tokens = static_cast<int64_t>(order.prompt.size());
     params.num_truncated_tokens = order.num_truncated;
+    params.num_prompt_logprobs =
+        order.prompt_logprobs_begin == 0 ? 0 : order.prompt.size() - order.prompt_logprobs_begin;
     order.trace_parent = trace_parent;
     prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { OnNews(); }));
   }
@@ -418,6 +445,7 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
 
   // Make the writer that the answer goes to, and what it comes from.
   TakeIds(*prepared);
+  LogBegin(*prepared);
   num_choices_ = static_cast<int>(prepared->orders[0].num_choices);
   AnswerWriter::Form form;
   form.is_stream = prepared->is_stream;
@@ -439,8 +467,12 @@ RequestPipeline::RequestPipeline(const Parts& parts, const PipelineSettings& set
 
 RequestPipeline::~RequestPipeline() = default;
 
-void RequestPipeline::Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint) {
-  auto run = std::make_unique<Run>(this, std::move(exchange), endpoint);
+std::string RequestPipeline::Endpoint::MakeId() const {
+  return absl::StrCat(id_prefix, absl::Hex(base::RandomId(), absl::kZeroPad16));
+}
+
+void RequestPipeline::Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id) {
+  auto run = std::make_unique<Run>(this, std::move(exchange), endpoint, http_id);
   asio::co_spawn(
       *parts_.io_context, [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); },
       CheckNoException);

@@ -31,6 +31,14 @@ class thread_pool;
 
 namespace tandem::router {
 
+// What is logged of a request beside errors.
+enum class RequestLog {
+  kNone,
+  kSummary,     // a line at its end: what it cost, and how it ended
+  kParameters,  // and one at its begin: what it asks for, but for its prompts
+  kPrompts,     // and its prompts, as text, cut
+};
+
 struct PipelineSettings {
   absl::Duration request_time_max = absl::Hours(4);       // from the whole request to the end of its answer
   absl::Duration queue_time_max = absl::Minutes(1);       // in line for a place in flight
@@ -38,6 +46,7 @@ struct PipelineSettings {
   size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
   // What its workers have failed goes on elsewhere, and waits so long for an elsewhere; nullopt: it fails.
   std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
+  RequestLog log = RequestLog::kSummary;
   size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool
 };
 
@@ -73,10 +82,17 @@ class RequestPipeline final {
   struct Endpoint {
     const char* id_prefix;
     absl::StatusOr<PreparedRequest> (*prepare)(absl::string_view body, const ModelContext& context);
+    std::string MakeId() const;  // unique
+  };
+
+  // How a request is named over HTTP: x-request-id.
+  struct HttpId {
+    std::string id;
+    bool is_clients = false;  // else the router has made it, and the answer's own id is the same
   };
 
   // All on the shard's thread.
-  void Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint);
+  void Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id);
   // Ends the answers of the request with that id, or of the prompt with it, where they stand: finish_reason "abort".
   // One that has no tokens to come yet fails with CANCELLED. "": of every request. Returns the number of requests.
   int Abort(absl::string_view id);

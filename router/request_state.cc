@@ -10,9 +10,10 @@ namespace tandem::router {
 RequestState::RequestState(Params params)
     : num_prompt_tokens_(params.num_prompt_tokens),
       num_truncated_tokens_(params.num_truncated_tokens),
+      num_prompt_logprobs_(params.num_prompt_logprobs),
+      num_top_logprobs_(params.choice.num_top_logprobs),
       started_at_(params.started_at),
       deadline_(params.deadline),
-      is_thinking_(params.choice.start == ReasoningSplitter::State::kReasoning),
       num_open_(params.num_choices),
       num_running_(params.num_choices) {
   choices_.reserve(static_cast<size_t>(params.num_choices));
@@ -34,7 +35,9 @@ RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl:
   if (!is_answer_open_ || !choice.state.is_open()) return output;  // under way when the choice ended
 
   const int64_t num_before = choice.state.num_generated();
-  if (absl::Status breach = choice.state.Take(tokens, &output.delta); !breach.ok()) {
+  absl::Status breach = TakePromptLogprobs(tokens);
+  if (breach.ok()) breach = choice.state.Take(tokens, &output.delta);
+  if (!breach.ok()) {
     FailAnswer(std::move(breach), &output);
     CancelWork("breach of the token stream", now, &output);
     return output;
@@ -44,8 +47,22 @@ RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl:
     choice.last_token_at = now;
     num_generated_ += choice.state.num_generated() - num_before;
   }
+  if (output.delta.has_news() && !std::exchange(choice.has_prompt_logprobs, true)) {
+    output.delta.prompt_logprobs = prompt_logprobs_;
+  }
   if (!choice.state.is_open()) OnChoiceEnds(tokens.choice, "stop string", now, &output);
   return output;
+}
+
+absl::Status RequestState::TakePromptLogprobs(const GeneratedTokens& tokens) {
+  if (num_prompt_logprobs_ == 0 || prompt_logprobs_ != nullptr || tokens.tokens.empty()) return absl::OkStatus();
+  if (tokens.prompt_logprobs == nullptr || tokens.prompt_logprobs->logprobs.size() != num_prompt_logprobs_ ||
+      (num_top_logprobs_ > 0 && tokens.prompt_logprobs->top.size() != num_prompt_logprobs_)) {
+    return absl::InternalError(
+        absl::StrCat("worker sent tokens without the logprobs of ", num_prompt_logprobs_, " prompt tokens"));
+  }
+  prompt_logprobs_ = tokens.prompt_logprobs;
+  return absl::OkStatus();
 }
 
 void RequestState::OnChoiceEnds(int index, const char* reason, absl::Duration now, Output* output) {
@@ -182,9 +199,7 @@ Usage RequestState::usage() const {
   usage.prompt_tokens = num_prompt_tokens_;
   usage.truncated_tokens = num_truncated_tokens_;
   usage.completion_tokens = num_generated_;
-  if (!is_thinking_) return usage;
-  usage.reasoning_tokens = 0;
-  for (const Choice& choice : choices_) *usage.reasoning_tokens += choice.state.num_reasoning_tokens();
+  for (const Choice& choice : choices_) usage.reasoning_tokens += choice.state.num_reasoning_tokens();
   return usage;
 }
 

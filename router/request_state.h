@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ class RequestState final {
     int num_choices = 1;
     int64_t num_prompt_tokens = 0;
     int64_t num_truncated_tokens = 0;  // that the prompt has lost before
+    size_t num_prompt_logprobs = 0;    // that come with the first token
     absl::Duration started_at;
     absl::Duration deadline = absl::InfiniteDuration();  // on the clock of started_at
   };
@@ -89,9 +91,12 @@ class RequestState final {
     explicit Choice(const ChoiceState::Params& params) : state(params) {}
     ChoiceState state;
     absl::Duration last_token_at = absl::InfiniteDuration();
+    bool has_prompt_logprobs = false;  // its client has them
     bool runs = true;  // on the worker: it has not said that the sequence finished, nor been told to cancel it
   };
 
+  // INTERNAL: the worker has not sent what was asked for.
+  absl::Status TakePromptLogprobs(const GeneratedTokens& tokens);
   bool has_choice(int choice) const { return choice >= 0 && choice < static_cast<int>(choices_.size()); }
   void OnSequenceStops(Choice& choice, absl::Duration now);
   // The choice is complete: what still runs of it on the worker is cancelled for that reason.
@@ -102,11 +107,13 @@ class RequestState final {
 
   const int64_t num_prompt_tokens_;
   const int64_t num_truncated_tokens_;
+  const size_t num_prompt_logprobs_;
+  const size_t num_top_logprobs_;
   const absl::Duration started_at_;
   const absl::Duration deadline_;
-  const bool is_thinking_;
 
   std::vector<Choice> choices_;
+  std::shared_ptr<const PromptLogprobs> prompt_logprobs_;
   int num_open_;
   int num_running_;  // choices that run on the worker
   int64_t num_generated_ = 0;

@@ -85,6 +85,52 @@ std::vector<TokenId> Join(std::vector<TokenId> first, const std::vector<TokenId>
   return first;
 }
 
+TEST(RequestStateTest, APromptsLogprobsComeWithTheFirstNewsOfEachChoice) {
+  static const ByteTokenizer* const tokenizer = new ByteTokenizer;
+  RequestState::Params params;
+  params.choice.tokenizer = tokenizer;
+  params.choice.max_new_tokens = 9;
+  params.choice.wants_logprobs = true;
+  params.num_choices = 2;
+  params.num_prompt_logprobs = 2;
+  const auto tokens = [](int choice, bool has_prompt, size_t num_prompt = 2) {
+    GeneratedTokens message;
+    message.choice = choice;
+    message.tokens = {'x'};
+    message.logprobs = {-1};
+    if (has_prompt) {
+      message.prompt_logprobs =
+          std::make_shared<const PromptLogprobs>(PromptLogprobs{std::vector<float>(num_prompt, -2.0f), {}});
+    }
+    return message;
+  };
+  RequestState state(params);
+  EXPECT_EQ(state.OnTokens(tokens(0, true), kNow).delta.prompt_logprobs->logprobs.size(), 2u);
+  EXPECT_NE(state.OnTokens(tokens(1, false), kNow).delta.prompt_logprobs, nullptr);
+  GeneratedTokens more = tokens(0, false);
+  more.first_position = 1;
+  EXPECT_EQ(state.OnTokens(more, kNow).delta.prompt_logprobs, nullptr) << "once is enough";
+
+  RequestState without(params);
+  EXPECT_EQ(without.OnTokens(tokens(0, false), kNow).error.code(), absl::StatusCode::kInternal);
+  RequestState with_fewer(params);
+  EXPECT_EQ(with_fewer.OnTokens(tokens(0, true, 1), kNow).error.code(), absl::StatusCode::kInternal);
+}
+
+TEST(RequestStateTest, AnAbortEndsEveryOpenChoiceAndCancelsOnce) {
+  Script script;
+  script.Text("hi");
+  script.Take(script.state().OnAbort(kNow + absl::Seconds(1)));
+  EXPECT_EQ(script.content, "hi");
+  EXPECT_EQ(script.finish, AnswerFinish::kAbort);
+  EXPECT_EQ(script.num_finishes, 1);
+  EXPECT_EQ(script.cancels, std::vector<std::string>{"abort"});
+  EXPECT_FALSE(script.state().is_answer_open());
+  script.Take(script.state().OnAbort(kNow));
+  EXPECT_EQ(script.num_finishes, 1);
+  EXPECT_EQ(script.num_errors, 0);
+}
+
 TEST(RequestStateTest, StopTokenEndsTheAnswerAndIsCountedButNotShown) {
   Script script;
   script.Text("hi");
@@ -95,7 +141,7 @@ TEST(RequestStateTest, StopTokenEndsTheAnswerAndIsCountedButNotShown) {
   EXPECT_EQ(script.state().usage().prompt_tokens, 7);
   EXPECT_EQ(script.state().time_to_first_token(), absl::ZeroDuration());
   EXPECT_EQ(script.state().usage().completion_tokens, 3);
-  EXPECT_FALSE(script.state().usage().reasoning_tokens.has_value());
+  EXPECT_EQ(script.state().usage().reasoning_tokens, 0);
   EXPECT_TRUE(script.cancels.empty()) << "nothing is left to cancel";
   EXPECT_FALSE(script.state().is_released()) << "the workers have not confirmed yet";
   script.Take(script.state().OnEnded(absl::OkStatus(), false));

@@ -1,7 +1,9 @@
 #include "router/routes.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -15,6 +17,7 @@
 #include "router/health_probe.h"
 #include "router/openai/abort_request.h"
 #include "router/openai/api_error.h"
+#include "router/openapi_document.h"
 #include "router/pair_picker.h"
 #include "router/statusz.h"
 #include "router/tokenize_answers.h"
@@ -31,6 +34,11 @@ constexpr absl::Duration kRetryAfterDrain = absl::Seconds(1);  // another router
 
 constexpr char kGet[] = "GET, HEAD";
 constexpr char kPost[] = "POST";
+constexpr RouteAccess kOpen = RouteAccess::kOpen;
+constexpr RouteAccess kClient = RouteAccess::kClient;
+constexpr RouteAccess kAdmin = RouteAccess::kAdmin;
+
+constexpr size_t kHttpIdBytesMax = 128;
 
 constexpr RequestPipeline::Endpoint kChat = {"chatcmpl-", PrepareChat};
 constexpr RequestPipeline::Endpoint kCompletion = {"cmpl-", PrepareCompletion};
@@ -57,6 +65,17 @@ HttpResponse UnknownPath(const std::string& path) {
       WithDetails(absl::NotFoundError(absl::StrCat("there is no ", Quoted(path))), "", "unknown_path"));
 }
 
+HttpResponse Unauthorized(const absl::Status& error) {
+  HttpResponse response = ErrorResponse(error);
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+// An id as a client may send it: it is told again in a header, and logged.
+bool IsRequestId(absl::string_view id) {
+  return !id.empty() && id.size() <= kHttpIdBytesMax && std::all_of(id.begin(), id.end(), absl::ascii_isgraph);
+}
+
 bool Allows(absl::string_view methods, absl::string_view method) {
   for (const absl::string_view allowed : absl::StrSplit(methods, ", ")) {
     if (allowed == method) return true;
@@ -70,38 +89,41 @@ bool Allows(absl::string_view methods, absl::string_view method) {
 struct Routes::Route {
   const char* path;  // where it ends with '/', of every path below it
   const char* methods;
+  RouteAccess access;
   const RequestPipeline::Endpoint* generation = nullptr;  // 503 while the router drains
   AnswerBody body = nullptr;
   void (Routes::*serve)(Exchanged exchange) = nullptr;
 };
 
 const Routes::Route Routes::kRoutes[] = {
-    {"/v1/chat/completions", kPost, &kChat},
-    {"/v1/completions", kPost, &kCompletion},
-    {"/generate", "POST, PUT", &kGenerate},
-    {"/health_generate", kGet, &kHealthProbe},
+    {"/v1/chat/completions", kPost, kClient, &kChat},
+    {"/v1/completions", kPost, kClient, &kCompletion},
+    {"/generate", "POST, PUT", kClient, &kGenerate},
+    {"/health_generate", kGet, kClient, &kHealthProbe},
 
-    {"/tokenize", kPost, nullptr, TokenizeBody},
-    {"/v1/tokenize", kPost, nullptr, TokenizeBody},
-    {"/detokenize", kPost, nullptr, DetokenizeBody},
-    {"/v1/detokenize", kPost, nullptr, DetokenizeBody},
+    {"/tokenize", kPost, kClient, nullptr, TokenizeBody},
+    {"/v1/tokenize", kPost, kClient, nullptr, TokenizeBody},
+    {"/detokenize", kPost, kClient, nullptr, DetokenizeBody},
+    {"/v1/detokenize", kPost, kClient, nullptr, DetokenizeBody},
 
-    {kModelsPath, kGet, nullptr, nullptr, &Routes::ServeModels},
-    {"/v1/models/", kGet, nullptr, nullptr, &Routes::ServeModels},
-    {"/model_info", kGet, nullptr, nullptr, &Routes::ServeModelInfo},
-    {"/get_model_info", kGet, nullptr, nullptr, &Routes::ServeModelInfo},
-    {"/server_info", kGet, nullptr, nullptr, &Routes::ServeServerInfo},
-    {"/get_server_info", kGet, nullptr, nullptr, &Routes::ServeServerInfo},
-    {"/v1/loads", kGet, nullptr, nullptr, &Routes::ServeLoads},
-    {"/flush_cache", "GET, HEAD, POST", nullptr, nullptr, &Routes::ServeFlushCache},
-    {"/abort_request", kPost, nullptr, nullptr, &Routes::ServeAbort},
-    {"/workers", "GET, HEAD, POST", nullptr, nullptr, &Routes::ServeWorkers},
-    {"/workers/", "GET, HEAD, POST, DELETE", nullptr, nullptr, &Routes::ServeWorker},
+    {kModelsPath, kGet, kClient, nullptr, nullptr, &Routes::ServeModels},
+    {"/v1/models/", kGet, kClient, nullptr, nullptr, &Routes::ServeModels},
+    {"/model_info", kGet, kClient, nullptr, nullptr, &Routes::ServeModelInfo},
+    {"/get_model_info", kGet, kClient, nullptr, nullptr, &Routes::ServeModelInfo},
+    {"/server_info", kGet, kClient, nullptr, nullptr, &Routes::ServeServerInfo},
+    {"/get_server_info", kGet, kClient, nullptr, nullptr, &Routes::ServeServerInfo},
 
-    {"/health", kGet, nullptr, nullptr, &Routes::ServeHealth},
-    {"/readyz", kGet, nullptr, nullptr, &Routes::ServeReady},
-    {"/metrics", kGet, nullptr, nullptr, &Routes::ServeMetrics},
-    {"/statusz", kGet, nullptr, nullptr, &Routes::ServeStatusz},
+    {"/v1/loads", kGet, kAdmin, nullptr, nullptr, &Routes::ServeLoads},
+    {"/flush_cache", "GET, HEAD, POST", kAdmin, nullptr, nullptr, &Routes::ServeFlushCache},
+    {"/abort_request", kPost, kAdmin, nullptr, nullptr, &Routes::ServeAbort},
+    {"/workers", "GET, HEAD, POST", kAdmin, nullptr, nullptr, &Routes::ServeWorkers},
+    {"/workers/", "GET, HEAD, POST, DELETE", kAdmin, nullptr, nullptr, &Routes::ServeWorker},
+    {"/statusz", kGet, kAdmin, nullptr, nullptr, &Routes::ServeStatusz},
+
+    {"/openapi.json", kGet, kOpen, nullptr, nullptr, &Routes::ServeOpenApi},
+    {"/health", kGet, kOpen, nullptr, nullptr, &Routes::ServeHealth},
+    {"/readyz", kGet, kOpen, nullptr, nullptr, &Routes::ServeReady},
+    {"/metrics", kGet, kOpen, nullptr, nullptr, &Routes::ServeMetrics},
 };
 
 const Routes::Route* Routes::FindRoute(const std::string& path) {
@@ -117,18 +139,37 @@ Routes::Routes(const Parts& parts, std::string instance, ModelCard model_card)
       instance_(std::move(instance)),
       model_card_(std::move(model_card)) {}
 
+RequestPipeline::HttpId Routes::HttpIdOf(const HttpRequest& request, const Route* route) {
+  const absl::string_view given = request.Header("x-request-id");
+  if (IsRequestId(given)) return {std::string(given), true};
+  const bool has_own = route != nullptr && route->generation != nullptr;
+  return {(has_own ? *route->generation : RequestPipeline::Endpoint{"req-", nullptr}).MakeId()};
+}
+
 void Routes::Handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = FindRoute(request.path);
+  const RequestPipeline::HttpId http_id = HttpIdOf(request, route);
+  exchange->AddHeader("x-request-id", http_id.id);
+  for (const auto& [name, value] : parts_.cors->HeadersFor(request)) exchange->AddHeader(name, value);
   if (route == nullptr) return exchange->Respond(UnknownPath(request.path));
+  if (parts_.cors->IsPreflight(request)) {
+    return exchange->Respond(CorsPolicy::PreflightAnswer(request, route->methods));
+  }
   if (!Allows(route->methods, request.method)) return exchange->Respond(MethodNotAllowed(request, route->methods));
-  if (route->body != nullptr) return ServeBody(body_parts_, std::move(exchange), route->body);
-  if (route->serve != nullptr) return (this->*route->serve)(std::move(exchange));
+  const absl::Status allowed = parts_.access->Check(route->access, request.Header("authorization"));
+  if (!allowed.ok()) return exchange->Respond(Unauthorized(allowed));
+  Serve(std::move(exchange), *route, http_id);
+}
+
+void Routes::Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id) {
+  if (route.body != nullptr) return ServeBody(body_parts_, std::move(exchange), route.body);
+  if (route.serve != nullptr) return (this->*route.serve)(std::move(exchange));
   if (is_draining_) {
     return exchange->Respond(
         ErrorResponse(WithRetryAfter(absl::UnavailableError("router is draining"), kRetryAfterDrain)));
   }
-  parts_.pipeline->Serve(std::move(exchange), *route->generation);
+  parts_.pipeline->Serve(std::move(exchange), *route.generation, http_id);
 }
 
 void Routes::OnRefused(int status) { parts_.metrics->CountHttpRefusal(status); }
@@ -216,6 +257,11 @@ HttpResponse Routes::ChangeWorkers(
   }
   absl::StatusOr<std::string> body = change(*parts_.directory);
   return body.ok() ? Text(202, *std::move(body), kJson) : ErrorResponse(body.status());
+}
+
+void Routes::ServeOpenApi(Exchanged exchange) {
+  const OpenApiLimits limits = {parts_.context->served_model_name, parts_.context->choices_max};
+  exchange->Respond(Text(200, OpenApiDocument(limits), kJson));
 }
 
 void Routes::ServeHealth(Exchanged exchange) { exchange->Respond(Text(200, "ok\n")); }

@@ -11,7 +11,9 @@
 #include <string>
 
 #include "router/abort_relay.h"
+#include "router/access_control.h"
 #include "router/body_endpoint.h"
+#include "router/cors.h"
 #include "router/discovery/worker_directory.h"
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
@@ -35,6 +37,8 @@ class Routes final : public HttpHandler {
     AbortRelay* abort_relay = nullptr;
     AbortRelay::Post post;  // to this shard's thread
     const base::Clock* clock = nullptr;
+    const AccessControl* access = nullptr;
+    const CorsPolicy* cors = nullptr;
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
     int shard = 0;  // among those of readiness
@@ -54,6 +58,9 @@ class Routes final : public HttpHandler {
   struct Route;
   static const Route kRoutes[];
   static const Route* FindRoute(const std::string& path);
+  static RequestPipeline::HttpId HttpIdOf(const HttpRequest& request, const Route* route);
+  // Hands the request to whoever answers it.
+  void Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id);
   using Exchanged = std::shared_ptr<Exchange>;
 
   void ServeModels(Exchanged exchange);
@@ -62,6 +69,7 @@ class Routes final : public HttpHandler {
   void ServeLoads(Exchanged exchange);
   void ServeFlushCache(Exchanged exchange);
   void ServeAbort(Exchanged exchange);
+  void ServeOpenApi(Exchanged exchange);
   void ServeWorkers(Exchanged exchange);
   void ServeWorker(Exchanged exchange);
   HttpResponse ChangeWorkers(

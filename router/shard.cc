@@ -108,6 +108,8 @@ class Shard::Loop final {
                  .abort_relay = shared.abort_relay,
                  .post = [poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); },
                  .clock = &clock_,
+                 .access = shared.access,
+                 .cors = shared.cors,
                  .readiness = shared.readiness,
                  .status_board = shared.status_board,
                  .shard = shard_},
@@ -131,8 +133,8 @@ class Shard::Loop final {
   }
 
   absl::Status Listen(const Options& options) {
-    auto server =
-        HttpServer::Listen(*io_context_, options.host, options.port, options.port_sharing, options.http, &routes_);
+    auto server = HttpServer::Listen(*io_context_, options.host, options.port, options.port_sharing, options.http,
+                                     &routes_, shared_.tls);
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     return absl::OkStatus();

@@ -13,7 +13,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "router/abort_relay.h"
+#include "router/access_control.h"
 #include "router/admission.h"
+#include "router/cors.h"
 #include "router/discovery/worker_directory.h"
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
@@ -48,6 +50,9 @@ class Shard final {
     StatusBoard* status_board = nullptr;
     AbortRelay* abort_relay = nullptr;
     WorkerDirectory* directory = nullptr;  // that requests may change; nullptr: none may
+    const AccessControl* access = nullptr;
+    const CorsPolicy* cors = nullptr;
+    TlsCertificate* tls = nullptr;  // null: plain HTTP
     boost::asio::thread_pool* thread_pool = nullptr;
   };
 

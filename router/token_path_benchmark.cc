@@ -70,6 +70,7 @@ class SinkExchange final : public Exchange {
   std::string TakeBody() override { return std::move(body_); }
   void BodyDone() override {}
   void SetObserver(std::function<void(ExchangeEvent)> observer) override { observer_ = std::move(observer); }
+  void AddHeader(const std::string&, const std::string&) override {}
   void Respond(HttpResponse response) override {
     std::fprintf(stderr, "request failed: %s\n", response.body.c_str());
     std::exit(1);
@@ -126,7 +127,7 @@ class Streams {
     }
     const size_t heap_before = mallinfo2().uordblks;
     for (const auto& exchange : exchanges_) {
-      pipeline_.Serve(exchange, kChat);
+      pipeline_.Serve(exchange, kChat, {"bench"});
       Poll();
     }
     bytes_per_stream_ = (mallinfo2().uordblks - heap_before) / std::max<size_t>(exchanges_.size(), 1);

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "router/parsing/parser_cases.h"
-#include "router/testing/byte_tokenizer.h"
 #include "tests/constraints/constraint_probe.h"
 
 namespace tandem::router {

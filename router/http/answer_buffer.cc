@@ -10,7 +10,14 @@ namespace tandem::router {
 void AnswerBuffer::AppendHead(int status, const std::string& content_type) {
   TANDEM_CHECK(!has_started_, "a request is answered once");
   has_started_ = true;
-  absl::StrAppend(&head_, "HTTP/1.1 ", status, " ", HttpReason(status), "\r\nContent-Type: ", content_type, "\r\n");
+  absl::StrAppend(&head_, "HTTP/1.1 ", status, " ", HttpReason(status), "\r\nContent-Type: ", content_type, "\r\n",
+                  extra_headers_);
+  extra_headers_ = std::string();
+}
+
+void AnswerBuffer::AddHeader(absl::string_view name, absl::string_view value) {
+  TANDEM_CHECK(!has_started_, "headers come before the answer");
+  absl::StrAppend(&extra_headers_, name, ": ", value, "\r\n");
 }
 
 void AnswerBuffer::Respond(HttpResponse response) {

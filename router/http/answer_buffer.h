@@ -24,6 +24,8 @@ class AnswerBuffer final {
   // No keep-alive from here on; said in the headers where they have not been written yet.
   void CloseAfterwards() { terms_.keep_alive = false; }
 
+  // Before the answer begins.
+  void AddHeader(absl::string_view name, absl::string_view value);
   void Respond(HttpResponse response);
   void StartStream(const std::string& content_type);
   void Write(absl::string_view bytes);
@@ -43,6 +45,7 @@ class AnswerBuffer final {
   void AppendHead(int status, const std::string& content_type);
 
   Terms terms_;
+  std::string extra_headers_;
   std::string head_;  // goes out as it is, before body_
   std::string body_;  // of a stream: not yet a chunk
   bool has_started_ = false;

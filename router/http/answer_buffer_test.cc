@@ -20,6 +20,24 @@ HttpResponse Hello() {
   return response;
 }
 
+TEST(AnswerBufferTest, FurtherHeadersStandInEveryKindOfAnswer) {
+  for (const bool is_stream : {false, true}) {
+    AnswerBuffer buffer(AnswerBuffer::Terms{});
+    buffer.AddHeader("x-request-id", "a");
+    buffer.AddHeader("Vary", "Origin");
+    if (is_stream) {
+      buffer.StartStream("text/plain");
+    } else {
+      buffer.Respond({});
+    }
+    std::string wire;
+    buffer.Take(&wire);
+    const size_t end = wire.find("\r\n\r\n");
+    ASSERT_NE(end, std::string::npos);
+    EXPECT_LT(wire.find("\r\nx-request-id: a\r\nVary: Origin\r\n"), end) << wire;
+  }
+}
+
 TEST(AnswerBufferTest, WholeAnswerHasItsLength) {
   AnswerBuffer buffer({});
   buffer.Respond(Hello());

@@ -73,6 +73,7 @@ class ConnectionExchange final : public Exchange {
   std::string TakeBody() override { return std::exchange(state_->request.body, {}); }
   void BodyDone() override { state_->body_share.Release(); }
   void SetObserver(std::function<void(ExchangeEvent)> observer) override { state_->observer = std::move(observer); }
+  void AddHeader(const std::string& name, const std::string& value) override { state_->answer.AddHeader(name, value); }
   void Respond(HttpResponse response) override {
     state_->answer.Respond(std::move(response));
     Wake();

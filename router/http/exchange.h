@@ -33,6 +33,8 @@ class Exchange {
   // Called on the shard's thread, never from inside a call of this class.
   virtual void SetObserver(std::function<void(ExchangeEvent)> observer) = 0;
 
+  // For the answer, before it begins; value: without line feeds.
+  virtual void AddHeader(const std::string& name, const std::string& value) = 0;
   virtual void Respond(HttpResponse response) = 0;
 
   // probe: bytes that mean nothing to a reader of this stream. They are sent to a client that closed its sending side,

@@ -11,6 +11,7 @@
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "router/http/connection.h"
+#include "router/http/tls_tunnel.h"
 
 namespace tandem::router {
 namespace asio = boost::asio;
@@ -23,8 +24,8 @@ constexpr auto kAcceptRetryAfter = std::chrono::milliseconds(50);  // out of fil
 
 class HttpServer::Listener final : public std::enable_shared_from_this<HttpServer::Listener> {
  public:
-  Listener(asio::io_context& io_context, const HttpLimits& limits, HttpHandler* handler)
-      : acceptor_(io_context), retry_(io_context), group_(std::make_shared<ConnectionGroup>()) {
+  Listener(asio::io_context& io_context, const HttpLimits& limits, HttpHandler* handler, TlsCertificate* tls)
+      : acceptor_(io_context), retry_(io_context), group_(std::make_shared<ConnectionGroup>()), tls_(tls) {
     group_->limits = limits;
     group_->handler = handler;
   }
@@ -53,9 +54,7 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
           if (self->is_closed_ || error == asio::error::operation_aborted) return;
           if (error) return self->RetryLater(error.message());
           if (std::exchange(self->has_accept_failed_, false)) LOG_INFO("accepts again", {"port", self->port_});
-          auto connection = std::make_shared<Connection>(std::move(socket), self->group_);
-          const bool is_one_too_many = self->num_connections() > self->group_->limits.connections_max;
-          is_one_too_many ? connection->StartRefusal() : connection->Start();
+          self->tls_ == nullptr ? self->StartConnection(std::move(socket)) : self->StartTunnel(std::move(socket));
           self->Accept();
         });
   }
@@ -74,10 +73,27 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   }
 
   int port() const { return port_; }
-  int num_connections() const { return static_cast<int>(group_->connections.size()); }
+  // A tunnel lasts longer than the connection behind it.
+  int num_connections() const { return tls_ == nullptr ? static_cast<int>(group_->connections.size()) : num_tunnels_; }
   size_t num_body_bytes() const { return group_->num_body_bytes; }
 
  private:
+  void StartConnection(asio::ip::tcp::socket socket) {
+    auto connection = std::make_shared<Connection>(std::move(socket), group_);
+    const bool is_one_too_many = num_connections() > group_->limits.connections_max;
+    is_one_too_many ? connection->StartRefusal() : connection->Start();
+  }
+
+  // Clients that have not shaken hands yet count as connections; those far beyond the bound are closed unheard.
+  void StartTunnel(asio::ip::tcp::socket socket) {
+    if (num_tunnels_ > 2 * group_->limits.connections_max) return;
+    ++num_tunnels_;
+    StartTlsTunnel(
+        std::move(socket), tls_->Current(), group_->limits.header_time_max,
+        {.ready = [self = shared_from_this()](asio::ip::tcp::socket plain) { self->StartConnection(std::move(plain)); },
+         .ended = [self = shared_from_this()] { --self->num_tunnels_; }});
+  }
+
   void CloseIdle() {
     const std::vector<Connection*> connections(group_->connections.begin(), group_->connections.end());
     for (Connection* connection : connections) connection->Drain();
@@ -97,6 +113,8 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer retry_;
   const std::shared_ptr<ConnectionGroup> group_;
+  TlsCertificate* const tls_;  // null: plain HTTP
+  int num_tunnels_ = 0;
   int port_ = 0;
   bool is_closed_ = false;
   bool has_accept_failed_ = false;
@@ -104,8 +122,8 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Listen(asio::io_context& io_context, const std::string& host,
                                                                int port, PortSharing sharing, const HttpLimits& limits,
-                                                               HttpHandler* handler) {
-  auto listener = std::make_shared<Listener>(io_context, limits, handler);
+                                                               HttpHandler* handler, TlsCertificate* tls) {
+  auto listener = std::make_shared<Listener>(io_context, limits, handler, tls);
   if (absl::Status status = listener->Open(host, port, sharing); !status.ok()) return status;
   listener->Accept();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener)));

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "router/http/exchange.h"
 #include "router/http/http_limits.h"
+#include "router/http/tls_certificate.h"
 
 namespace boost::asio {
 class io_context;
@@ -43,10 +44,11 @@ class HttpServer final {
  public:
   // UNAVAILABLE where the address cannot be bound, naming it. port 0 takes a free one. kShared: any process of this
   // user may share the port too, so the caller first makes sure that it is free. The handler outlives the server, the
-  // server outlives the io_context's run.
+  // server outlives the io_context's run. tls: not null for HTTPS, and HTTPS alone; outlives the server.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Listen(boost::asio::io_context& io_context,
                                                             const std::string& host, int port, PortSharing sharing,
-                                                            const HttpLimits& limits, HttpHandler* handler);
+                                                            const HttpLimits& limits, HttpHandler* handler,
+                                                            TlsCertificate* tls = nullptr);
   ~HttpServer();
   int port() const;
 

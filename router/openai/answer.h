@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -51,12 +52,20 @@ struct TokenLogprob {
   int64_t text_offset = 0;       // where its text begins in the choice's text, in characters (Unicode code points)
 };
 
+// Of prompt tokens, one after the other: raw, as the workers say them.
+struct PromptLogprobs {
+  std::vector<float> logprobs;
+  std::vector<std::vector<LikelyToken>> top;  // of each; empty unless asked for
+};
+
 // What is new of one choice.
 struct ChoiceDelta {
   int choice = 0;
   AnswerDelta text;
   std::vector<TokenLogprob> logprobs;  // empty unless asked for; else only with text or an end
   std::vector<TokenId> tokens;         // the same; every token that is counted, shown or not
+  // The prompt's, where asked for: with the first news of each choice.
+  std::shared_ptr<const PromptLogprobs> prompt_logprobs;
   std::optional<ChoiceEnd> end;
 
   bool has_text() const { return !text.empty(); }
@@ -65,15 +74,17 @@ struct ChoiceDelta {
 
 struct Usage {
   int64_t prompt_tokens = 0;
-  int64_t truncated_tokens = 0;             // that prompts have lost because they were too long; not of prompt_tokens
-  int64_t completion_tokens = 0;            // of all choices
-  std::optional<int64_t> reasoning_tokens;  // where the request thinks; part of completion_tokens
+  int64_t truncated_tokens = 0;   // that prompts have lost because they were too long; not of prompt_tokens
+  int64_t cached_tokens = 0;      // of prompt_tokens, that no worker had to compute
+  int64_t completion_tokens = 0;  // of all choices
+  int64_t reasoning_tokens = 0;   // of completion_tokens
 
   void Add(const Usage& other) {
     prompt_tokens += other.prompt_tokens;
     truncated_tokens += other.truncated_tokens;
     completion_tokens += other.completion_tokens;
-    if (other.reasoning_tokens.has_value()) reasoning_tokens = reasoning_tokens.value_or(0) + *other.reasoning_tokens;
+    cached_tokens += other.cached_tokens;
+    reasoning_tokens += other.reasoning_tokens;
   }
 };
 

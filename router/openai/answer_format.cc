@@ -17,13 +17,11 @@ void AppendIdentity(std::string& out, const AnswerIdentity& identity, absl::stri
 void AppendUsageObject(std::string& out, const Usage& usage) {
   absl::StrAppend(&out, "{\"prompt_tokens\":", usage.prompt_tokens, ",\"completion_tokens\":", usage.completion_tokens,
                   ",\"total_tokens\":", usage.prompt_tokens + usage.completion_tokens);
-  if (usage.truncated_tokens > 0) {
-    absl::StrAppend(&out, ",\"prompt_tokens_details\":{\"truncated_tokens\":", usage.truncated_tokens, "}");
-  }
-  if (usage.reasoning_tokens.has_value()) {
-    absl::StrAppend(&out, ",\"completion_tokens_details\":{\"reasoning_tokens\":", *usage.reasoning_tokens, "}");
-  }
-  out += '}';
+  absl::StrAppend(&out, ",\"prompt_tokens_details\":{\"cached_tokens\":", usage.cached_tokens);
+  if (usage.truncated_tokens > 0) absl::StrAppend(&out, ",\"truncated_tokens\":", usage.truncated_tokens);
+  // OpenAI's place, and SGLang's.
+  absl::StrAppend(&out, "},\"completion_tokens_details\":{\"reasoning_tokens\":", usage.reasoning_tokens,
+                  "},\"reasoning_tokens\":", usage.reasoning_tokens, "}");
 }
 
 }  // namespace

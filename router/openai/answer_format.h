@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct WholeChoice {
   AnswerDelta text;  // every call once, with all its arguments
   std::vector<TokenLogprob> logprobs;
   std::vector<TokenId> tokens;
+  std::shared_ptr<const PromptLogprobs> prompt_logprobs;  // nullptr where not asked for
   ChoiceEnd end;
 };
 

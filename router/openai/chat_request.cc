@@ -104,6 +104,11 @@ absl::Status ReadChatRequest(const json::object& request, absl::string_view body
   ASSIGN_OR_RETURN(parsed->response_format, ParseResponseFormat(request, body));
   RETURN_IF_ERROR(ParseLogprobs(request, &parsed->generation));
   ASSIGN_OR_RETURN(parsed->is_thinking, ParseThinking(request));
+  ASSIGN_OR_RETURN(const std::optional<bool> separates,
+                   OptionalBool(request, "separate_reasoning", "separate_reasoning"));
+  parsed->separates_reasoning = separates.value_or(true);
+  ASSIGN_OR_RETURN(const std::optional<bool> streams, OptionalBool(request, "stream_reasoning", "stream_reasoning"));
+  parsed->streams_reasoning = streams.value_or(true);
   return absl::OkStatus();
 }
 

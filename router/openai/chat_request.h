@@ -24,6 +24,8 @@ struct ChatRequest {
   ChatTools tools;
   std::optional<ResponseFormat> response_format;  // nothing for plain text
   bool is_thinking = false;
+  bool separates_reasoning = true;  // else the content begins with it
+  bool streams_reasoning = true;    // else a stream has it in one piece
 };
 
 inline constexpr size_t kMessagesMax = 65536;

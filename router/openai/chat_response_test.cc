@@ -63,7 +63,9 @@ TEST(ChatResponseTest, WholeAnswerHasTheApisShape) {
       "id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"deep\"seek",
       "choices":[{"index":0,"message":{"role":"assistant","content":"4\n"},"logprobs":null,"finish_reason":"stop",
                   "matched_stop":1}],
-      "usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}})"));
+      "usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13,
+        "prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0},
+        "reasoning_tokens":0}})"));
 }
 
 TEST(ChatResponseTest, ReasoningStandsBesideTheContent) {
@@ -125,7 +127,8 @@ TEST(ChatResponseTest, StreamIsOneValidEventPerFrame) {
   EXPECT_EQ(json::parse(events[4]).at("choices"), json::array());
   EXPECT_EQ(json::parse(events[4]).at("usage"), json::parse(
                                                     R"({"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,
-          "completion_tokens_details":{"reasoning_tokens":3}})"));
+          "prompt_tokens_details":{"cached_tokens":0},
+          "completion_tokens_details":{"reasoning_tokens":3},"reasoning_tokens":3})"));
   EXPECT_EQ(events[5], "[DONE]");
 }
 

@@ -1,6 +1,5 @@
 #include "router/openai/completion_request.h"
 
-#include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -16,24 +15,31 @@ namespace {
 
 namespace json = boost::json;
 
-// best_of draws more answers than it returns and keeps the likeliest: only as many as n is nothing of the kind.
-absl::Status CheckBestOf(const json::object& request, int64_t num_choices) {
+// best_of draws more answers than are returned and keeps the likeliest: none can be sent before all have ended.
+absl::Status ParseBestOf(const json::object& request, CompletionRequest* parsed) {
+  GenerationFields& fields = parsed->generation;
+  parsed->num_returned = fields.num_choices;
   ASSIGN_OR_RETURN(const std::optional<int64_t> best_of,
-                   OptionalInteger(request, "best_of", "best_of", 1, std::numeric_limits<int64_t>::max()));
-  if (!best_of.has_value() || *best_of == num_choices) return absl::OkStatus();
-  return WithDetails(
-      FieldError("best_of", absl::StrCat("is not supported; only the value of n, ", num_choices, ", may be sent")), "",
-      "unsupported_parameter");
+                   OptionalInteger(request, "best_of", "best_of", 1, kChoicesMax));
+  if (!best_of.has_value()) return absl::OkStatus();
+  if (*best_of < fields.num_choices) {
+    return FieldError("best_of", absl::StrCat("is ", *best_of, ", below n, ", fields.num_choices));
+  }
+  if (*best_of > fields.num_choices && fields.is_stream) {
+    return FieldError("best_of", "may be above n only where stream is not true");
+  }
+  fields.num_choices = *best_of;
+  return absl::OkStatus();
 }
 
 absl::Status ReadCompletionRequest(const json::object& request, CompletionRequest* parsed) {
   GenerationFields& fields = parsed->generation;
-  ASSIGN_OR_RETURN(fields, ParseGenerationFields(request));
+  ASSIGN_OR_RETURN(fields, ParseGenerationFields(request, {.path = "", .max_tokens_min = 0}));
   const json::value* prompt = FindMember(request, "prompt");
   if (prompt == nullptr) return FieldError("prompt", "is required");
   ASSIGN_OR_RETURN(parsed->prompts, ParsePromptList(*prompt, "prompt", PromptForms::kAny));
   RETURN_IF_ERROR(RefuseUnsupportedCompletionFields(request));
-  RETURN_IF_ERROR(CheckBestOf(request, fields.num_choices));
+  RETURN_IF_ERROR(ParseBestOf(request, parsed));
   if (!fields.max_new_tokens.has_value()) fields.max_new_tokens = kCompletionTokensDefault;
   if (fields.min_new_tokens > *fields.max_new_tokens) {
     return FieldError("min_tokens", absl::StrCat("is ", fields.min_new_tokens, ", above max_tokens, ",
@@ -45,11 +51,7 @@ absl::Status ReadCompletionRequest(const json::object& request, CompletionReques
   fields.num_top_logprobs = static_cast<int>(logprobs.value_or(0));
   ASSIGN_OR_RETURN(const std::optional<bool> echo, OptionalBool(request, "echo", "echo"));
   parsed->echoes = echo.value_or(false);
-  if (parsed->echoes && fields.wants_logprobs) {
-    return WithDetails(
-        FieldError("echo", "is not supported together with logprobs: a prompt's logprobs are not computed"), "",
-        "unsupported_parameter");
-  }
+  if (parsed->echoes && fields.wants_logprobs) fields.prompt_logprobs_begin = 0;
   ASSIGN_OR_RETURN(const std::optional<bool> adds, OptionalBool(request, "add_special_tokens", "add_special_tokens"));
   parsed->adds_special_tokens = adds.value_or(true);
   return absl::OkStatus();

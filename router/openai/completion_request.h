@@ -14,7 +14,8 @@
 namespace tandem::router {
 
 struct CompletionRequest {
-  GenerationFields generation;  // max_new_tokens is always set
+  GenerationFields generation;  // max_new_tokens is always set; num_choices is best_of
+  int64_t num_returned = 1;     // n: the likeliest of them, of each prompt
   PromptList prompts;
   bool echoes = false;              // each answer begins with its prompt
   bool adds_special_tokens = true;  // a text gets the beginning-of-sentence token where it has none

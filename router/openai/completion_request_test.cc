@@ -58,6 +58,20 @@ TEST(CompletionRequestTest, ReadsWhatChatRequestsHaveAndItsOwnFields) {
   EXPECT_FALSE(Parsed(Body(R"("a")", R"("logprobs":null,"echo":null,"suffix":null,"best_of":null)")).echoes);
 }
 
+TEST(CompletionRequestTest, AnEchoWithLogprobsAsksForThePrompts) {
+  EXPECT_EQ(Parsed(Body(R"("a")", R"("echo":true,"logprobs":0)")).generation.prompt_logprobs_begin, 0);
+  EXPECT_FALSE(Parsed(Body(R"("a")", R"("echo":true)")).generation.prompt_logprobs_begin.has_value());
+  EXPECT_FALSE(Parsed(Body(R"("a")", R"("logprobs":3)")).generation.prompt_logprobs_begin.has_value());
+  EXPECT_EQ(Parsed(Body(R"("a")", R"("max_tokens":0)")).generation.max_new_tokens, 0);
+}
+
+TEST(CompletionRequestTest, BestOfDrawsMoreThanAreReturned) {
+  const CompletionRequest request = Parsed(Body(R"("a")", R"("best_of":5,"n":2)"));
+  EXPECT_EQ(request.generation.num_choices, 5);
+  EXPECT_EQ(request.num_returned, 2);
+  EXPECT_EQ(Parsed(Body(R"("a")", R"("n":3)")).num_returned, 3);
+}
+
 TEST(CompletionRequestTest, RefusesWithTheFieldAndTheReason) {
   const struct {
     std::string body;
@@ -79,17 +93,16 @@ TEST(CompletionRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body("[4294967296]"), "prompt[0]", "must be a token id, got 4294967296"},
       {Body("[[1],2]"), "prompt[1]", "must be an array of token ids as the first one"},
       {Body(R"([[1],["a"]])"), "prompt[1][0]", "must be a token id, got a string"},
-      {Body(R"("a")", R"("max_tokens":0)"), "max_tokens", "at least 1, got 0"},
-      {Body(R"("a")", R"("max_tokens":-1)"), "max_tokens", "at least 1, got -1"},
+      {Body(R"("a")", R"("max_tokens":-1)"), "max_tokens", "at least 0, got -1"},
       {Body(R"("a")", R"("min_tokens":17)"), "min_tokens", "is 17, above max_tokens, 16 by default"},
       {Body(R"("a")", R"("logprobs":true)"), "logprobs", "must be an integer, got a boolean"},
       {Body(R"("a")", R"("logprobs":21)"), "logprobs", "at most 20"},
       {Body(R"("a")", R"("logprobs":-1)"), "logprobs", "at least 0"},
       {Body(R"("a")", R"("suffix":"b")"), "suffix", "only \"\" may be sent"},
-      {Body(R"("a")", R"("best_of":3)"), "best_of", "only the value of n, 1, may be sent"},
-      {Body(R"("a")", R"("best_of":2,"n":3)"), "best_of", "only the value of n, 3, may be sent"},
+      {Body(R"("a")", R"("best_of":3,"stream":true)"), "best_of", "only where stream is not true"},
+      {Body(R"("a")", R"("best_of":2,"n":3)"), "best_of", "is 2, below n, 3"},
+      {Body(R"("a")", R"("best_of":0)"), "best_of", "at least 1"},
       {Body(R"("a")", R"("echo":1)"), "echo", "must be a boolean"},
-      {Body(R"("a")", R"("echo":true,"logprobs":0)"), "echo", "not supported together with logprobs"},
       {Body(R"("a")", R"("prompt_logprobs":1)"), "prompt_logprobs", "not supported"},
       {Body(R"("a")", R"("stream_options":{})"), "stream_options", "only where stream is true"},
   };

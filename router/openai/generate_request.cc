@@ -1,5 +1,6 @@
 #include "router/openai/generate_request.h"
 
+#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,6 +17,8 @@ namespace tandem::router {
 namespace {
 
 namespace json = boost::json;
+
+constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 absl::Status ParsePrompts(const json::object& request, GenerateRequest* parsed) {
   const json::value* text = FindMember(request, "text");
@@ -61,6 +64,10 @@ absl::Status ParseLogprobs(const json::object& request, GenerateRequest* parsed)
   if (fields.num_top_logprobs > 0 && !fields.wants_logprobs) {
     return FieldError("top_logprobs_num", "is allowed only where return_logprob is true");
   }
+  ASSIGN_OR_RETURN(const std::optional<int64_t> begin,
+                   OptionalInteger(request, "logprob_start_len", "logprob_start_len", -1, kInt64Max));
+  fields.prompt_logprobs_field = "logprob_start_len";
+  if (fields.wants_logprobs && begin.value_or(-1) >= 0) fields.prompt_logprobs_begin = begin;
   ASSIGN_OR_RETURN(const std::optional<bool> texts,
                    OptionalBool(request, "return_text_in_logprobs", "return_text_in_logprobs"));
   parsed->has_logprob_texts = texts.value_or(false);
@@ -77,6 +84,7 @@ absl::Status ReadGenerateRequest(const json::object& request, GenerateRequest* p
     const SamplingNames names = {.path = "sampling_params.",
                                  .max_tokens = "max_new_tokens",
                                  .max_tokens_too = nullptr,
+                                 .max_tokens_min = 0,
                                  .min_tokens = "min_new_tokens",
                                  .seed = "sampling_seed"};
     RETURN_IF_ERROR(ParseSamplingFields(*sampling, names, &fields));

@@ -67,6 +67,15 @@ TEST(GenerateRequestTest, WhatBenchServingAndTheFrontendSendIsTaken) {
   EXPECT_EQ(Parsed(R"({"text":"a","sampling_params":null})").generation.max_new_tokens, 128);
 }
 
+TEST(GenerateRequestTest, LogprobStartLenAsksForThePrompts) {
+  EXPECT_EQ(Parsed(R"({"text":"a","return_logprob":true,"logprob_start_len":2})").generation.prompt_logprobs_begin, 2);
+  EXPECT_FALSE(Parsed(R"({"text":"a","return_logprob":true,"logprob_start_len":-1})")
+                   .generation.prompt_logprobs_begin.has_value());
+  EXPECT_FALSE(Parsed(R"({"text":"a","logprob_start_len":2})").generation.prompt_logprobs_begin.has_value())
+      << "without return_logprob it means nothing";
+  EXPECT_EQ(Parsed(R"({"text":"a","sampling_params":{"max_new_tokens":0}})").generation.max_new_tokens, 0);
+}
+
 TEST(GenerateRequestTest, EachPromptMayHaveItsOwnId) {
   EXPECT_EQ(Parsed(R"({"text":["a","b"],"rid":["x","y"]})").prompt_ids, (std::vector<std::string>{"x", "y"}));
   EXPECT_TRUE(Parsed(R"({"text":["a","b"],"rid":"x"})").prompt_ids.empty());
@@ -97,6 +106,7 @@ TEST(GenerateRequestTest, RefusesWithTheFieldAndTheReason) {
       {R"({"text":"a","sampling_params":{"sampling_seed":"1"}})", "sampling_params.sampling_seed", "an integer"},
       {R"({"text":"a","sampling_params":{"regex":"a*"}})", "sampling_params.regex", "not supported"},
       {R"({"text":"a","sampling_params":{"stop_regex":"a"}})", "sampling_params.stop_regex", "not supported"},
+      {R"({"text":"a","logprob_start_len":-2})", "logprob_start_len", "at least -1"},
       {R"({"text":"a","stream":1})", "stream", "must be a boolean"},
       {R"({"text":"a","top_logprobs_num":1})", "top_logprobs_num", "only where return_logprob is true"},
       {R"({"text":"a","return_logprob":true,"top_logprobs_num":21})", "top_logprobs_num", "at most 20"},

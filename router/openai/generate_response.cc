@@ -30,11 +30,38 @@ void GenerateFormat::Add(Progress& progress, absl::string_view text, absl::Span<
     if (!options_.has_top_logprobs) continue;
     progress.top_logprobs += separator;
     progress.top_logprobs += '[';
-    for (size_t i = 0; i < entry.top.size(); ++i) {
-      if (i > 0) progress.top_logprobs += ',';
-      AppendLogprobTriple(progress.top_logprobs, entry.top[i], *tokenizer_, options_.has_logprob_texts);
-    }
+    AppendTriples(progress.top_logprobs, entry.top);
     progress.top_logprobs += ']';
+  }
+}
+
+void GenerateFormat::AddPrompt(Progress& progress, int index, const PromptLogprobs* logprobs) const {
+  const Prompt& prompt = options_.prompts[static_cast<size_t>(index / options_.choices_per_prompt)];
+  const std::vector<TokenId>& tokens = prompt.logprob_tokens;
+  if (!options_.has_logprobs || !progress.prompt_logprobs.empty()) return;
+  if (logprobs == nullptr && tokens.size() > 1) return;
+  std::string own = ",\"input_token_logprobs\":[";
+  std::string top = "],\"input_top_logprobs\":[";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i == 0) {
+      AppendUnknownLogprobTriple(own, tokens[i], *tokenizer_, options_.has_logprob_texts);
+      top += "null";
+      continue;
+    }
+    own += ',';
+    AppendLogprobTriple(own, {tokens[i], logprobs->logprobs[i - 1]}, *tokenizer_, options_.has_logprob_texts);
+    if (!options_.has_top_logprobs) continue;
+    top += ",[";
+    AppendTriples(top, logprobs->top[i - 1]);
+    top += ']';
+  }
+  progress.prompt_logprobs = options_.has_top_logprobs ? absl::StrCat(own, top, "]") : absl::StrCat(own, "]");
+}
+
+void GenerateFormat::AppendTriples(std::string& out, const std::vector<LikelyToken>& tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    AppendLogprobTriple(out, tokens[i], *tokenizer_, options_.has_logprob_texts);
   }
 }
 
@@ -66,6 +93,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
   }
   absl::StrAppend(&out, ",\"prompt_tokens\":", prompt.num_tokens, ",\"completion_tokens\":", progress.num_tokens,
                   ",\"cached_tokens\":0");
+  out += progress.prompt_logprobs;
   if (options_.has_logprobs) absl::StrAppend(&out, ",\"output_token_logprobs\":[", progress.logprobs, "]");
   if (options_.has_top_logprobs) absl::StrAppend(&out, ",\"output_top_logprobs\":[", progress.top_logprobs, "]");
   if (end != nullptr) {
@@ -78,6 +106,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
 
 void GenerateFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
   Progress& progress = progress_[static_cast<size_t>(index)];
+  AddPrompt(progress, index, delta.prompt_logprobs.get());
   Add(progress, delta.text.content, delta.tokens, delta.logprobs);
   out += "data: ";
   AppendChoice(out, index, progress, delta.end.has_value() ? &*delta.end : nullptr);
@@ -88,6 +117,7 @@ std::string GenerateFormat::WholeBody(absl::Span<const WholeChoice> choices, con
   std::string out = is_array_ ? "[" : "";
   for (size_t i = 0; i < choices.size(); ++i) {
     Progress progress;
+    AddPrompt(progress, static_cast<int>(i), choices[i].prompt_logprobs.get());
     Add(progress, choices[i].text.content, choices[i].tokens, choices[i].logprobs);
     if (i > 0) out += ',';
     AppendChoice(out, static_cast<int>(i), progress, &choices[i].end);

@@ -20,6 +20,8 @@ class GenerateFormat final : public AnswerFormat {
   struct Prompt {
     std::string id;  // meta_info.id of its choices
     int64_t num_tokens = 0;
+    // Those whose logprobs are wanted; the first of them is shown without one.
+    std::vector<TokenId> logprob_tokens = {};
   };
   struct Options {
     std::vector<Prompt> prompts;
@@ -44,11 +46,14 @@ class GenerateFormat final : public AnswerFormat {
     std::string output_ids;
     std::string logprobs;
     std::string top_logprobs;
+    std::string prompt_logprobs;  // with the names of their members; empty until they have come
     int64_t num_tokens = 0;
   };
 
   void Add(Progress& progress, absl::string_view text, absl::Span<const TokenId> tokens,
            absl::Span<const TokenLogprob> logprobs) const;
+  void AddPrompt(Progress& progress, int index, const PromptLogprobs* logprobs) const;
+  void AppendTriples(std::string& out, const std::vector<LikelyToken>& tokens) const;
   // {"text":...,"output_ids":...,"meta_info":{...}}
   void AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const;
   void AppendFinish(std::string& out, const Progress& progress, const ChoiceEnd& end) const;

@@ -1,6 +1,7 @@
 // Bodies and stream events of /generate, read back by an independent JSON parser.
 #include "router/openai/generate_response.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -127,6 +128,22 @@ TEST(GenerateResponseTest, LogprobsWithoutTextsHaveNull) {
   const json::value meta = Event(format, 0, delta).at("meta_info");
   EXPECT_EQ(meta.at("output_token_logprobs"), json::parse("[[-1,104,null]]"));
   EXPECT_FALSE(meta.as_object().contains("output_top_logprobs"));
+}
+
+TEST(GenerateResponseTest, ThePromptsLogprobsComeWithTheFirstNewsAndStay) {
+  GenerateFormat::Options options = One();
+  options.has_logprobs = options.has_top_logprobs = true;
+  options.prompts[0].logprob_tokens = {'p', 'q'};
+  GenerateFormat format = Format(options);
+  ChoiceDelta first = Delta("h", {'h'});
+  first.prompt_logprobs = std::make_shared<const PromptLogprobs>(PromptLogprobs{{-2}, {{{'x', -1}}}});
+  Event(format, 0, first);
+  const json::value meta = Event(format, 0, Delta("i", {'i'})).at("meta_info");
+  EXPECT_EQ(meta.at("input_token_logprobs"), json::parse("[[null,112,null],[-2,113,null]]"));
+  EXPECT_EQ(meta.at("input_top_logprobs"), json::parse("[null,[[-1,120,null]]]"));
+  options.prompts[0].logprob_tokens.clear();
+  GenerateFormat without = Format(options);
+  EXPECT_EQ(Event(without, 0, Delta("h", {'h'})).at("meta_info").at("input_token_logprobs"), json::array());
 }
 
 }  // namespace

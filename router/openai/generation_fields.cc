@@ -91,11 +91,13 @@ absl::Status ParseSampling(const json::object& request, const SamplingNames& nam
 }
 
 absl::StatusOr<std::optional<int64_t>> ParseMaxTokens(const json::object& request, const SamplingNames& names) {
-  ASSIGN_OR_RETURN(std::optional<int64_t> older,
-                   OptionalInteger(request, names.max_tokens, names.path + names.max_tokens, 1, kInt64Max));
+  ASSIGN_OR_RETURN(
+      std::optional<int64_t> older,
+      OptionalInteger(request, names.max_tokens, names.path + names.max_tokens, names.max_tokens_min, kInt64Max));
   if (names.max_tokens_too == nullptr) return older;
   ASSIGN_OR_RETURN(std::optional<int64_t> newer,
-                   OptionalInteger(request, names.max_tokens_too, names.path + names.max_tokens_too, 1, kInt64Max));
+                   OptionalInteger(request, names.max_tokens_too, names.path + names.max_tokens_too,
+                                   names.max_tokens_min, kInt64Max));
   if (older.has_value() && newer.has_value() && *older != *newer) {
     return FieldError(names.path + names.max_tokens,
                       absl::StrCat("is ", *older, " but ", names.max_tokens_too, " is ", *newer, "; send one of them"));
@@ -221,13 +223,13 @@ absl::Status ParseSamplingFields(const json::object& object, const SamplingNames
   return absl::OkStatus();
 }
 
-absl::StatusOr<GenerationFields> ParseGenerationFields(const json::object& request) {
+absl::StatusOr<GenerationFields> ParseGenerationFields(const json::object& request, const SamplingNames& names) {
   GenerationFields parsed;
   ASSIGN_OR_RETURN(std::optional<std::string> model, OptionalString(request, "model", "model"));
   if (!model.has_value()) return FieldError("model", "is required");
   parsed.model = *std::move(model);
   ASSIGN_OR_RETURN(parsed.id, ParseRequestId(FindMember(request, "rid"), "rid"));
-  RETURN_IF_ERROR(ParseSamplingFields(request, SamplingNames(), &parsed));
+  RETURN_IF_ERROR(ParseSamplingFields(request, names, &parsed));
   RETURN_IF_ERROR(ParseStreaming(request, &parsed));
   return parsed;
 }

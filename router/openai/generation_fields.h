@@ -32,8 +32,11 @@ struct GenerationFields {
   int64_t num_choices = 1;
   bool wants_logprobs = false;  // each endpoint spells the two in its own way, and parses them
   int num_top_logprobs = 0;     // at most kTopLogprobsMax; 0 without logprobs
+  // The first token of the prompt whose logprobs are wanted; only with logprobs.
+  std::optional<int64_t> prompt_logprobs_begin;
+  const char* prompt_logprobs_field = "echo";  // that asks for them
 
-  std::optional<int64_t> max_new_tokens;  // at least 1
+  std::optional<int64_t> max_new_tokens;  // 0 is allowed where SamplingNames say so
   int64_t min_new_tokens = 0;             // at most max_new_tokens
   std::vector<std::string> stop;          // at most kStopStringsMax, none empty
   std::vector<uint32_t> stop_token_ids;   // beside the checkpoint's own
@@ -57,12 +60,14 @@ struct SamplingNames {
   std::string path;  // where the object stands in the request, for messages: "" or "sampling_params."
   const char* max_tokens = "max_tokens";
   const char* max_tokens_too = "max_completion_tokens";  // a second spelling; nullptr = none
+  int64_t max_tokens_min = 1;                            // 0: an answer without a token may be asked for
   const char* min_tokens = "min_tokens";
   const char* seed = "seed";
 };
 
 // Of an OpenAI request all but logprobs. INVALID_ARGUMENT naming the field.
-absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object& request);
+absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object& request,
+                                                       const SamplingNames& names = {});
 // Those of them that say how tokens are drawn and where an answer ends.
 absl::Status ParseSamplingFields(const boost::json::object& object, const SamplingNames& names,
                                  GenerationFields* parsed);

@@ -57,6 +57,17 @@ void AppendChatToken(std::string& out, TokenId token, float logprob, const Token
   out += ']';
 }
 
+// ,token,text]
+void AppendTripleEnd(std::string& out, TokenId token, const Tokenizer& tokenizer, bool has_text) {
+  absl::StrAppend(&out, ",", token, ",");
+  if (has_text) {
+    AppendJsonString(out, ChatTokenText(tokenizer.TokenBytes(token)));
+  } else {
+    out += "null";
+  }
+  out += ']';
+}
+
 // As an object: of tokens with the same text, the likeliest.
 void AppendTopOfCompletion(std::string& out, const TokenLogprob& entry, const Tokenizer& tokenizer) {
   std::vector<std::string> seen;
@@ -93,38 +104,55 @@ void AppendChatLogprobs(std::string& out, absl::Span<const TokenLogprob> entries
   out += "],\"refusal\":null}";
 }
 
-void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> entries, const Tokenizer& tokenizer) {
+void AppendCompletionLogprobs(std::string& out, absl::Span<const TokenLogprob> prompt,
+                              absl::Span<const TokenLogprob> entries, int64_t entries_offset,
+                              const Tokenizer& tokenizer) {
+  const size_t num_entries = prompt.size() + entries.size();
   const auto append_array = [&](const char* name, auto append_element) {
     absl::StrAppend(&out, "\"", name, "\":[");
-    for (size_t i = 0; i < entries.size(); ++i) {
+    for (size_t i = 0; i < num_entries; ++i) {
       if (i > 0) out += ',';
-      append_element(entries[i]);
+      const bool is_of_prompt = i < prompt.size();
+      append_element(is_of_prompt ? prompt[i] : entries[i - prompt.size()], is_of_prompt, i == 0 && is_of_prompt);
     }
     out += ']';
   };
   out += '{';
-  append_array("tokens", [&](const TokenLogprob& entry) {
+  append_array("tokens", [&](const TokenLogprob& entry, bool, bool) {
     AppendJsonString(out, CompletionTokenText(tokenizer.TokenBytes(entry.token)));
   });
   out += ',';
-  append_array("token_logprobs", [&](const TokenLogprob& entry) { AppendLogprob(out, entry.logprob); });
+  append_array("token_logprobs", [&](const TokenLogprob& entry, bool, bool is_first) {
+    if (is_first) {
+      out += "null";
+    } else {
+      AppendLogprob(out, entry.logprob);
+    }
+  });
   out += ',';
-  append_array("top_logprobs", [&](const TokenLogprob& entry) { AppendTopOfCompletion(out, entry, tokenizer); });
+  append_array("top_logprobs", [&](const TokenLogprob& entry, bool, bool is_first) {
+    if (is_first) {
+      out += "null";
+    } else {
+      AppendTopOfCompletion(out, entry, tokenizer);
+    }
+  });
   out += ',';
-  append_array("text_offset", [&](const TokenLogprob& entry) { absl::StrAppend(&out, entry.text_offset); });
+  append_array("text_offset", [&](const TokenLogprob& entry, bool is_of_prompt, bool) {
+    absl::StrAppend(&out, entry.text_offset + (is_of_prompt ? 0 : entries_offset));
+  });
   out += '}';
 }
 
 void AppendLogprobTriple(std::string& out, const LikelyToken& entry, const Tokenizer& tokenizer, bool has_text) {
   out += '[';
   AppendLogprob(out, entry.logprob);
-  absl::StrAppend(&out, ",", entry.token, ",");
-  if (has_text) {
-    AppendJsonString(out, ChatTokenText(tokenizer.TokenBytes(entry.token)));
-  } else {
-    out += "null";
-  }
-  out += ']';
+  AppendTripleEnd(out, entry.token, tokenizer, has_text);
+}
+
+void AppendUnknownLogprobTriple(std::string& out, TokenId token, const Tokenizer& tokenizer, bool has_text) {
+  out += "[null";
+  AppendTripleEnd(out, token, tokenizer, has_text);
 }
 
 }  // namespace tandem::router

@@ -27,7 +27,7 @@ json::value Chat(const std::vector<TokenLogprob>& entries) {
 json::value Completion(const std::vector<TokenLogprob>& entries) {
   const ByteTokenizer tokenizer;
   std::string out;
-  AppendCompletionLogprobs(out, entries, tokenizer);
+  AppendCompletionLogprobs(out, {}, entries, 0, tokenizer);
   return json::parse(out);
 }
 

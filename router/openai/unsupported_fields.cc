@@ -17,7 +17,6 @@ bool Never(const json::value&) { return false; }
 bool IsFalse(const json::value& value) { return value.is_bool() && !value.get_bool(); }
 bool IsTrue(const json::value& value) { return value.is_bool() && value.get_bool(); }
 bool IsZero(const json::value& value) { return value.is_number() && value.to_number<double>() == 0; }
-bool IsMinusOne(const json::value& value) { return value.is_number() && value.to_number<double>() == -1; }
 bool IsOne(const json::value& value) { return value.is_number() && value.to_number<double>() == 1; }
 bool IsEmptyArray(const json::value& value) { return value.is_array() && value.get_array().empty(); }
 bool IsEmptyString(const json::value& value) { return value == ""; }
@@ -65,13 +64,9 @@ constexpr UnsupportedField kSamplingFields[] = {
 };
 
 constexpr UnsupportedField kGenerateFields[] = {
-    {"input_embeds", Never, "null"},
-    {"image_data", IsEmptyArray, "[]"},
-    {"video_data", IsEmptyArray, "[]"},
-    {"audio_data", IsEmptyArray, "[]"},
-    {"token_ids_logprob", IsEmptyArray, "[]"},
-    {"logprob_start_len", IsMinusOne, "-1"},
-    {"return_routed_experts", IsFalse, "false"},
+    {"input_embeds", Never, "null"},           {"image_data", IsEmptyArray, "[]"},
+    {"video_data", IsEmptyArray, "[]"},        {"audio_data", IsEmptyArray, "[]"},
+    {"token_ids_logprob", IsEmptyArray, "[]"}, {"return_routed_experts", IsFalse, "false"},
 };
 
 constexpr UnsupportedField kChatFields[] = {
@@ -84,8 +79,6 @@ constexpr UnsupportedField kChatFields[] = {
     {"web_search_options", Never, "null"},
     {"input_ids", Never, "null"},
     {"echo", IsFalse, "false"},
-    {"separate_reasoning", IsTrue, "true"},
-    {"stream_reasoning", IsTrue, "true"},
 };
 
 constexpr UnsupportedField kCompletionFields[] = {

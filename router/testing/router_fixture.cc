@@ -84,6 +84,13 @@ RawClient::Response RouterTest::AskCompletion(absl::string_view members) {
   return client.ReadResponse();
 }
 
+std::string RouterTest::UsageText(int prompt_tokens, int completion_tokens) {
+  return absl::StrCat(R"({"prompt_tokens":)", prompt_tokens, R"(,"completion_tokens":)", completion_tokens,
+                      R"(,"total_tokens":)", prompt_tokens + completion_tokens,
+                      R"(,"prompt_tokens_details":{"cached_tokens":0},)",
+                      R"("completion_tokens_details":{"reasoning_tokens":0},"reasoning_tokens":0})");
+}
+
 std::vector<std::string> RouterTest::Events(const std::string& body) {
   std::vector<std::string> events;
   for (absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {

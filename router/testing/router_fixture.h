@@ -10,6 +10,8 @@
 #include "boost/asio/thread_pool.hpp"
 #include "gtest/gtest.h"
 #include "router/abort_relay.h"
+#include "router/access_control.h"
+#include "router/cors.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
@@ -38,6 +40,8 @@ class RouterTest : public testing::Test {
             .readiness = &readiness_,
             .status_board = &status_board_,
             .abort_relay = &abort_relay_,
+            .access = &access_,
+            .cors = &cors_,
             .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
@@ -51,6 +55,8 @@ class RouterTest : public testing::Test {
   RawClient::Response Ask(absl::string_view members = "");
   // The same of /v1/completions; members are all but the model.
   RawClient::Response AskCompletion(absl::string_view members);
+  // The usage of an answer that did not think, as JSON.
+  static std::string UsageText(int prompt_tokens, int completion_tokens);
   // The data of each event of a stream.
   static std::vector<std::string> Events(const std::string& body);
   // The content of all its deltas, joined.
@@ -68,6 +74,8 @@ class RouterTest : public testing::Test {
   Readiness readiness_;
   StatusBoard status_board_;
   AbortRelay abort_relay_;
+  AccessControl access_;
+  CorsPolicy cors_;
   boost::asio::thread_pool thread_pool_{1};
   Shard::Options options_;
   std::unique_ptr<FakeWorker> prefill_;
