@@ -102,7 +102,10 @@ absl::StatusOr<std::vector<GenerateResult>> OneProcess::Generate(const std::vect
     request.head.set_prefill_address(kPeer);
     *request.head.mutable_sampling() = input.sampling;
     *request.head.mutable_stopping() = input.stopping;
-    request.head.mutable_generated_tokens()->Add(input.generated_tokens.begin(), input.generated_tokens.end());
+    if (!input.generated_tokens.empty()) {
+      request.head.add_resumed()->set_num_tokens(static_cast<uint32_t>(input.generated_tokens.size()));
+      request.generated_tokens = input.generated_tokens;
+    }
     decode_.Generate(std::move(request));
   }
   decode_.Step();  // inputs are dealt with in the step after them
