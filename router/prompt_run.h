@@ -2,7 +2,7 @@
 //
 // The thin shell around RequestState: hands it events, carries out its cancels, counts its tokens, and gives the prompt
 // with all accepted tokens to other workers where its own fail (failover.h decides). What it returns is for the client.
-// Belongs to the shard's thread. Tested by failover_integration_test.cc and tests/e2e/failover_test.py.
+// Belongs to the shard's thread. Tested by worker_loss_integration_test.cc and tests/e2e/failover_test.py.
 #pragma once
 
 #include <cstdint>

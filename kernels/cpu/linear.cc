@@ -1,6 +1,7 @@
 // The linear layers: Fp8Linear, Fp8GroupedLinear, Bf16Linear, Bf16LinearF32. Outputs are spread over threads in pieces;
 // x in E4M3 becomes BF16 once, in the workspace. The arithmetic is in linear_level.cc.
-// Tested by linear_test.cc against kernels/reference, and by kernels/reference/fp8_linear_test.cc, bf16_linear_test.cc.
+// Tested by fp8_linear_test.cc and bf16_linear_test.cc against kernels/reference, and by
+// kernels/reference/fp8_linear_test.cc, bf16_linear_test.cc.
 #include <algorithm>
 
 #include "base/status_macros.h"

@@ -1,7 +1,8 @@
 // The bytes that each token of a vocabulary stands for, as the checkpoint's tokenizer.json says.
 //
 // All that the engine knows of text: what constraints need, and no more. Encoding and decoding are the router's
-// (router/tokenizer/); both read one file, and token_bytes_test.cc holds them to the same bytes.
+// (router/tokenizer/); both read one file, and tests/constraints/token_bytes_test.cc holds them to
+// the same bytes.
 #pragma once
 
 #include <string>

@@ -4,7 +4,7 @@
 // `plain`, tokens of at most kPlainCharsMax characters that no string of JSON and no markup treats in a special way,
 // most of any vocabulary; and `rest`, all others. Where an automaton takes every plain character alike, inside a
 // string, the plain tokens need no walk: they are allowed up to a length.
-// Immutable; shared by all requests of a worker. Tested by vocabulary_test.cc.
+// Immutable; shared by all requests of a worker. Tested by token_masker_test.cc.
 #pragma once
 
 #include <cstdint>

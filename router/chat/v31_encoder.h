@@ -4,7 +4,7 @@
 // reasoning; behind tool results the model goes on at once, so an answer there never thinks. The format has no
 // developer: such a message is the system's, as the OpenAI API has it. Of a past answer that carries `</think>` in its
 // content everything up to the first is dropped, unless it follows tool results: that is the format's own rule.
-// Tested by v31_encoder_test.cc (the rules) and v31_vectors_test.cc (the template's own output).
+// Tested by v31_encoder_test.cc (the rules) and chat_vectors_test.cc (the template's own output).
 #pragma once
 
 #include <optional>

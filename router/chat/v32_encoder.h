@@ -4,7 +4,7 @@
 // cannot write markup. Reasoning of assistant turns is shown only after the last user or developer message: that is the
 // format's own rule, so the reference's drop_thinking option changes no byte and has no counterpart here. Developer
 // messages before the last one stay (the reference drops them and then fails its own assertion).
-// Tested by v32_encoder_test.cc (examples of the format) and v32_vectors_test.cc (official vectors).
+// Tested by v32_encoder_test.cc (examples of the format) and chat_vectors_test.cc (official vectors).
 #pragma once
 
 #include <optional>

@@ -2,7 +2,8 @@
 //
 // A rule is an automaton (automaton.h); it is reserved before it is defined, so that rules may call themselves.
 // Finish() takes out what can never be completed: every place that is left leads to an end, and a worker never has to
-// look ahead. Bounded in states and in bytes. Tested by grammar_test.cc.
+// look ahead. Bounded in states and in bytes. Tested by
+// json_schema_test.cc and //tests/constraints.
 #pragma once
 
 #include <cstdint>
