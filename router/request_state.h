@@ -11,7 +11,7 @@
 // ended. Between two attempts the request has no work: its workers have failed it, others have not been found yet.
 //
 // What a choice's tokens mean is choice_state.h's business; a breach of its rules ends the request.
-// Tested by request_state_test.cc (scripts) and //tests/sim.
+// Tested by request_state_test.cc (scripts), request_choices_test.cc and //tests/sim.
 #pragma once
 
 #include <cstdint>

@@ -129,6 +129,7 @@ absl::Status Run(const Arguments& arguments, base::ShutdownSignal& shutdown) {
   std::string line;
   if (arguments.num_probes > 0) std::getline(std::cin, line);  // the router is ready
   Probes probes(arguments, workers);
+  shutdown.Started();
   shutdown.Wait();
   std::printf("%s\n", probes.End().c_str());
   return absl::OkStatus();
