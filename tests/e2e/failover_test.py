@@ -44,6 +44,10 @@ def where_it_runs(workers):
     return number
 
 
+def tokens_at_router(cluster):
+    return cluster.router.metric("tandem_generation_tokens_total")
+
+
 def failovers(cluster, had_tokens):
     return cluster.router.metric("tandem_router_failovers_total", had_tokens=had_tokens)
 
@@ -78,6 +82,9 @@ def test_a_stream_outlives_every_worker_that_it_has(fresh_cluster):
             cluster.prefill.kill()
             cluster.restart_pair()
             stream.read_until(lambda: failovers(cluster, had_tokens="yes") == times)
+            # What loses two workers with no token between is given to no third.
+            generated = tokens_at_router(cluster)
+            stream.read_until(lambda: tokens_at_router(cluster) > generated)
         assert added_up(stream.rest()) == expected
         cluster.wait_at_rest()
 

@@ -42,7 +42,10 @@ def test_beyond_both_bounds_of_the_router_requests_get_429_and_an_honest_retry_a
 def test_a_full_decode_worker_is_429_and_what_waits_there_is_served_in_turn(fresh_cluster):
     with fresh_cluster(decode={"max_running_requests": 1, "max_queued_requests": 2}) as cluster:
         with cluster.prefill.paused():  # so the first one holds the place until then
-            waiting = [asked(cluster, max_tokens=2) for _ in range(3)]
+            waiting = [asked(cluster, max_tokens=2)]
+            # Until it is served it stands in line itself.
+            wait_until(lambda: cluster.decode.metric("tandem_kv_transfer_open_epochs") == 1, lambda: "one served")
+            waiting += [asked(cluster, max_tokens=2) for _ in range(2)]
             wait_until(lambda: cluster.decode.metric("tandem_num_queue_reqs") == 2, lambda: "two in line at decode")
             response = asked(cluster).response()
             assert response.status == 429 and "requests in line: 2, at most 2" in response.error["message"]
