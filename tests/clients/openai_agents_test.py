@@ -1,7 +1,7 @@
 """openai-agents, OpenAI's own agent loop, over chat completions: its sessions, tools, streams and reasoning.
 
-What is right is said by the request and by the functions that it offers. `strict_mode=False`, because the endpoint
-refuses to promise that arguments keep to a schema.
+What is right is said by the request and by the functions that it offers. Its tools are `strict`, as the library has
+them: the endpoint holds their arguments to the schema.
 """
 
 import asyncio
@@ -32,10 +32,7 @@ def converse(cluster, questions, tools, thinking, stream):
             agent = agents.Agent(
                 name="assistant",
                 model=agents.OpenAIChatCompletionsModel(model=clusters.MODEL, openai_client=client),
-                tools=[
-                    agents.function_tool(function, strict_mode=False)
-                    for function in (tools.get_weather, tools.set_timer)
-                ],
+                tools=[agents.function_tool(function) for function in (tools.get_weather, tools.set_timer)],
                 model_settings=agents.ModelSettings(
                     temperature=0,
                     max_tokens=200,
