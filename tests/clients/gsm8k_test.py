@@ -79,6 +79,21 @@ def test_few_shot_gsm8k(cluster, data, tmp_path):
     assert number_after("Output throughput", printed) > 0
 
 
+def test_few_shot_gsm8k_with_shots(cluster, data, tmp_path):
+    """Five shots, its default: it has the common prefix computed first, by a request for no token at all. The model was
+    not trained to read shots; its accuracy says nothing."""
+    host, port = cluster.url.removeprefix("http://").split(":")
+    printed = run(
+        "sglang",
+        [
+            "-m", "sglang.test.few_shot_gsm8k", "--host", host, "--port", port, "--data-path", data,
+            "--num-questions", 8, "--max-new-tokens", 60,
+        ],
+        tmp_path,
+    )
+    assert 0 <= number_after("Accuracy", printed) <= 1
+
+
 @pytest.mark.parametrize("api", ["chat", "completion", "generate"])
 def test_run_eval(cluster, data, tmp_path, api):
     printed = run(

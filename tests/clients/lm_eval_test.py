@@ -89,3 +89,21 @@ def test_completions_generate_from_token_ids(cluster, tasks, tokenizer, tmp_path
             right += re.findall("The answer is .*", asked.choices[0].text)[-1:] == [document["answer"]]
     print(f"{right} of {COUNT} answers are right")
     assert results["exact_match,last_line"] == pytest.approx(right / COUNT)
+
+
+def test_completions_compare_the_logprobs_of_choices(cluster, tasks, tokenizer, tmp_path):
+    results, samples = evaluate(
+        "local-completions", cluster, "/v1/completions", "which_sum", tasks, tmp_path,
+        tokenizer_backend="huggingface", tokenizer=CHECKPOINT,
+    )
+    found = [sample["doc"] for sample in samples]
+    assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, documents(tasks, "which_sum")))
+    # Its log writes numbers and booleans as texts.
+    told = [[(float(logprob), str(greedy) == "True") for logprob, greedy in s["filtered_resps"]] for s in samples]
+    chosen = [max(range(4), key=lambda i: choices[i][0]) for choices in told]
+    right = sum(choice == document["answer"] for choice, document in zip(chosen, found, strict=True))
+    print(f"{right} of {COUNT} choices are right")
+    assert results["acc,none"] == pytest.approx(right / COUNT)
+    assert right >= 0.9 * COUNT
+    # At most one choice is what the model would say by itself.
+    assert all([is_greedy for _, is_greedy in choices].count(True) <= 1 for choices in told)
