@@ -99,20 +99,7 @@ TEST(EngineConstraintTest, AResumedAnswerGoesOnFromWhatItBrings) {
   EngineRig rig(64);
   GenerateRequest request = Constrained(5, 70, 60);
   request.head.mutable_stopping()->set_min_new_tokens(50);
-  const RequestKey whole = rig.Submit(request);
-  rig.Settle();
-  rig.ExpectFinished(whole);
-  const std::vector<uint32_t> tokens = rig.answer(whole).choices[0].tokens;
-  for (const size_t num_brought : {size_t{1}, size_t{20}, tokens.size() - 1}) {
-    request.key.attempt++;
-    EngineRig::Bring({std::vector<uint32_t>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_brought))},
-                     request);
-    const RequestKey resumed = rig.Submit(request);
-    rig.Settle();
-    rig.ExpectFinished(resumed);
-  }
-  EXPECT_EQ(rig.engine().counters().replay_mismatches, 0);
-  rig.ExpectNothingHeld();
+  rig.ExpectResumesAt(request, {1, 20, -1});
 }
 
 TEST(EngineConstraintTest, BroughtTokensThatDoNotFitAreAnErrorInBand) {

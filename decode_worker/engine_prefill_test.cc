@@ -15,11 +15,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-GenerateRequest Greedy(GenerateRequest request) {
-  request.head.mutable_sampling()->set_temperature(0);
-  return request;
-}
-
 TEST(EnginePrefillTest, BadBytesArePrefilledOnceMoreAndCounted) {
   EngineRig rig(16);
   rig.prefill().CorruptNextPrompts(1);  // the refetch, over the other lane, reads the same bad bytes
@@ -59,7 +54,7 @@ TEST(EnginePrefillTest, PrefillsRefusalReachesTheRouter) {
 
 TEST(EnginePrefillTest, ALostPeerEndsItsTransfersAndLeavesRunningSequencesAlone) {
   EngineRig rig(16);
-  const RequestKey running = rig.Submit(Greedy(EngineRig::MakeRequest(1, 100, 60)));
+  const RequestKey running = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 100, 60)));
   rig.RunTo(running, 0, 3);
   rig.prefill().HoldAnnouncements(true);
   const RequestKey transferring = rig.Submit(EngineRig::MakeRequest(2, 100, 60));

@@ -15,14 +15,9 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-GenerateRequest Greedy(GenerateRequest request) {
-  request.head.mutable_sampling()->set_temperature(0);
-  return request;
-}
-
 TEST(EngineRoutersTest, ARouterThatComesBackInTimeMissesNothing) {
   EngineRig rig(16);
-  const RequestKey key = rig.Submit(Greedy(EngineRig::MakeRequest(1, 70, 50)));
+  const RequestKey key = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 70, 50)));
   rig.RunTo(key, 0, 2);
   rig.tokens(key).resize(1);  // the stream swallowed the last token
   rig.engine().RouterLost(1);
@@ -68,7 +63,7 @@ TEST(EngineRoutersTest, TheStreamMayBreakAtAnyTokenAndNoneIsLostOrSentTwice) {
 TEST(EngineRoutersTest, NothingIsSentToARouterThatHasNotNamedItsPositions) {
   EngineRig rig(16);
   rig.prefill().HoldAnnouncements(true);
-  const RequestKey key = rig.Submit(Greedy(EngineRig::MakeRequest(1, 70, 20)));
+  const RequestKey key = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 70, 20)));
   rig.Settle();
   const size_t num_received = rig.tokens(key).size();
   rig.OpenStream(2);

@@ -77,21 +77,8 @@ TEST(EngineSamplingTest, AResumedRequestsPenaltiesSeeWhatItBrings) {
   EngineRig rig(64);
   GenerateRequest request = Demanding(5, 70, 60);
   request.head.mutable_stopping()->clear_stop_token_ids();
-  const RequestKey whole = rig.Submit(request);
-  rig.Settle();
-  rig.ExpectFinished(whole);
-  const std::vector<uint32_t> tokens = rig.answer(whole).choices[0].tokens;
-  for (const size_t num_brought : {size_t{1}, size_t{20}, size_t{59}}) {
-    request.key.attempt++;
-    EngineRig::Bring({std::vector<uint32_t>(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_brought))},
-                     request);
-    const RequestKey resumed = rig.Submit(request);
-    rig.Settle();
-    rig.ExpectFinished(resumed);
-  }
-  EXPECT_EQ(rig.engine().counters().replay_mismatches, 0);
+  rig.ExpectResumesAt(request, {1, 20, 59});
   EXPECT_EQ(rig.engine().counters().tokens_replayed, 0 + 19 + 58);
-  rig.ExpectNothingHeld();
 }
 
 TEST(EngineSamplingTest, AStreamMayBreakAtAnyTokenOfAnyChoiceAndNothingIsLost) {

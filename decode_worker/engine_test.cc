@@ -17,11 +17,6 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-GenerateRequest Greedy(GenerateRequest request) {
-  request.head.mutable_sampling()->set_temperature(0);
-  return request;
-}
-
 TEST(EngineTest, OneRequestGivesTheOraclesTokensAndEverythingBack) {
   EngineRig rig(16);
   const RequestKey key = rig.Submit(EngineRig::MakeRequest(1, 100, 40));
@@ -68,7 +63,7 @@ TEST(EngineTest, AFirstTokenThatEndsTheRequestAbortsTheTransfer) {
 
 TEST(EngineTest, TheContextsEndFinishesByLength) {
   EngineRig rig(2);  // 128 tokens
-  const RequestKey key = rig.Submit(Greedy(EngineRig::MakeRequest(1, 120, 500)));
+  const RequestKey key = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 120, 500)));
   rig.Settle();
   rig.ExpectFinished(key);
   EXPECT_LE(rig.tokens(key).size(), 8u);
@@ -108,7 +103,7 @@ TEST(EngineTest, ARequestResumedWithItsTokensGoesOnFromThem) {
 
 TEST(EngineTest, CancelIsConfirmedOnceInEveryPhase) {
   EngineRig rig(4, 2);
-  const RequestKey running = rig.Submit(Greedy(EngineRig::MakeRequest(1, 60, 200)));
+  const RequestKey running = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 60, 200)));
   rig.RunTo(running, 0, 2);
   rig.prefill().HoldAnnouncements(true);
   const RequestKey transferring = rig.Submit(EngineRig::MakeRequest(2, 60, 200));

@@ -4,9 +4,8 @@
 // or the error that the client gets. Any failure of workers may be tried again elsewhere, since a resumed attempt
 // draws the same tokens. Two bounds keep a request that breaks its workers from going through all of them, and both
 // start anew whenever a token has come: kCrashesMax workers that were lost or failed in a way of their own,
-// kFailuresMax failures of any kind. What has given
-// nothing yet fails where there is no pair at once; what has given tokens waits for one, up to wait_max.
-// Tested by failover_test.cc.
+// kFailuresMax failures of any kind. What has given nothing yet fails where there is no pair at once; what has given
+// tokens waits for one, up to wait_max. Tested by failover_test.cc.
 #pragma once
 
 #include <cstdint>

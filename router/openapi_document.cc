@@ -167,12 +167,7 @@ std::string CompletionRequestSchema(const OpenApiLimits& limits) {
 }
 
 std::string GenerateRequestSchema(const OpenApiLimits& limits) {
-  const SamplingNames names = {.path = "sampling_params.",
-                               .max_tokens = "max_new_tokens",
-                               .max_tokens_too = nullptr,
-                               .max_tokens_min = 0,
-                               .min_tokens = "min_new_tokens",
-                               .seed = "sampling_seed"};
+  const SamplingNames names = SglangSamplingNames();
   Fields fields = CommonFields();
   fields[0].schema = AnyOf({Id(), ArrayOf(Id()), kNull});
   Add(fields, {{"text", AnyOf({TextOrTexts(), kNull})},

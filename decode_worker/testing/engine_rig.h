@@ -138,6 +138,10 @@ class EngineRig final : public Outbox {
     request.head.mutable_stopping()->clear_stop_token_ids();
     return request;
   }
+  static GenerateRequest Greedy(GenerateRequest request) {
+    request.head.mutable_sampling()->set_temperature(0);
+    return request;
+  }
   // What the router has of each choice from earlier attempts; nullopt: it has ended.
   static void Bring(const std::vector<std::optional<std::vector<uint32_t>>>& choices, GenerateRequest& request) {
     request.head.clear_resumed();
@@ -235,6 +239,25 @@ class EngineRig final : public Outbox {
       DeliverOnce();
     }
     ASSERT_GE(answers_[key].choices[choice].tokens.size(), num_tokens) << "choose another seed";
+  }
+
+  // The request of one choice whole, then as further attempts that bring so many tokens of it; negative: but for so
+  // many. All end alike.
+  void ExpectResumesAt(GenerateRequest request, const std::vector<int>& nums_brought) {
+    const RequestKey whole = Submit(request);
+    Settle();
+    ExpectFinished(whole);
+    const std::vector<uint32_t> tokens = this->tokens(whole);
+    for (const int num : nums_brought) {
+      request.key.attempt++;
+      const auto end = (num < 0 ? tokens.end() : tokens.begin()) + num;
+      Bring({std::vector<uint32_t>(tokens.begin(), end)}, request);
+      const RequestKey resumed = Submit(request);
+      Settle();
+      ExpectFinished(resumed);
+    }
+    EXPECT_EQ(engine_.counters().replay_mismatches, 0);
+    ExpectNothingHeld();
   }
 
   // ---- What must be ----

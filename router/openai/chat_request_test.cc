@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "boost/json.hpp"
 #include "gtest/gtest.h"
-#include "router/openai/api_error.h"
+#include "router/openai/refusals.h"
 
 namespace tandem::router {
 namespace {
@@ -193,12 +192,6 @@ TEST(ChatRequestTest, EscapesAndSurrogatePairsBecomeUtf8) {
   EXPECT_EQ(request.messages[0].content, "a\u00e9\U0001F642\n");
 }
 
-struct Refusal {
-  std::string body;
-  std::string param;    // "" = no single field
-  std::string message;  // a part of it
-};
-
 TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
   const std::vector<Refusal> kRefusals = {
       {"", "", "invalid JSON"},
@@ -289,19 +282,7 @@ TEST(ChatRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("tool_choice":"required")"), "tool_choice", "has no tools"},
       {Body(R"("response_format":{"type":"yaml"})"), "response_format.type", "must be text, json_object"},
   };
-  for (const Refusal& refusal : kRefusals) {
-    const absl::StatusOr<ChatRequest> request = ParseChatRequest(refusal.body);
-    ASSERT_FALSE(request.ok()) << refusal.body;
-    EXPECT_EQ(HttpStatusOf(request.status()), 400) << refusal.body;
-    const boost::json::value error = boost::json::parse(ErrorBody(request.status())).at("error");
-    const std::string message(error.at("message").as_string());
-    EXPECT_NE(message.find(refusal.message), std::string::npos) << refusal.body << "\n  " << message;
-    if (refusal.param.empty()) {
-      EXPECT_TRUE(error.at("param").is_null()) << refusal.body;
-    } else {
-      EXPECT_EQ(std::string(error.at("param").as_string()), refusal.param) << refusal.body;
-    }
-  }
+  ExpectRefused(kRefusals, [](const std::string& body) { return ParseChatRequest(body); });
 }
 
 TEST(ChatRequestTest, LogitBiasIsBounded) {

@@ -5,9 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "boost/json.hpp"
 #include "gtest/gtest.h"
-#include "router/openai/api_error.h"
+#include "router/openai/refusals.h"
 
 namespace tandem::router {
 namespace {
@@ -73,11 +72,7 @@ TEST(CompletionRequestTest, BestOfDrawsMoreThanAreReturned) {
 }
 
 TEST(CompletionRequestTest, RefusesWithTheFieldAndTheReason) {
-  const struct {
-    std::string body;
-    std::string param;
-    std::string message;
-  } kRefusals[] = {
+  const std::vector<Refusal> kRefusals = {
       {R"({"model":"m"})", "prompt", "is required"},
       {R"({"prompt":"a"})", "model", "is required"},
       {Body("null"), "prompt", "is required"},
@@ -106,15 +101,7 @@ TEST(CompletionRequestTest, RefusesWithTheFieldAndTheReason) {
       {Body(R"("a")", R"("prompt_logprobs":1)"), "prompt_logprobs", "not supported"},
       {Body(R"("a")", R"("stream_options":{})"), "stream_options", "only where stream is true"},
   };
-  for (const auto& refusal : kRefusals) {
-    const absl::StatusOr<CompletionRequest> request = ParseCompletionRequest(refusal.body);
-    ASSERT_FALSE(request.ok()) << refusal.body;
-    EXPECT_EQ(HttpStatusOf(request.status()), 400) << refusal.body;
-    const boost::json::value error = boost::json::parse(ErrorBody(request.status())).at("error");
-    const std::string message(error.at("message").as_string());
-    EXPECT_NE(message.find(refusal.message), std::string::npos) << refusal.body << "\n  " << message;
-    EXPECT_EQ(std::string(error.at("param").as_string()), refusal.param) << refusal.body;
-  }
+  ExpectRefused(kRefusals, [](const std::string& body) { return ParseCompletionRequest(body); });
 }
 
 TEST(CompletionRequestTest, PromptsAreBounded) {

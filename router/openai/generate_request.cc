@@ -81,12 +81,7 @@ absl::Status ReadGenerateRequest(const json::object& request, GenerateRequest* p
   ASSIGN_OR_RETURN(fields.is_stream, ParseStreamField(request));
   ASSIGN_OR_RETURN(const json::object* sampling, OptionalObject(request, "sampling_params", "sampling_params"));
   if (sampling != nullptr) {
-    const SamplingNames names = {.path = "sampling_params.",
-                                 .max_tokens = "max_new_tokens",
-                                 .max_tokens_too = nullptr,
-                                 .max_tokens_min = 0,
-                                 .min_tokens = "min_new_tokens",
-                                 .seed = "sampling_seed"};
+    const SamplingNames names = SglangSamplingNames();
     RETURN_IF_ERROR(ParseSamplingFields(*sampling, names, &fields));
     RETURN_IF_ERROR(RefuseUnsupportedSamplingFields(*sampling, names.path));
   }

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "boost/json.hpp"
 #include "gtest/gtest.h"
-#include "router/openai/api_error.h"
+#include "router/openai/refusals.h"
 
 namespace tandem::router {
 namespace {
@@ -83,11 +82,7 @@ TEST(GenerateRequestTest, EachPromptMayHaveItsOwnId) {
 
 TEST(GenerateRequestTest, RefusesWithTheFieldAndTheReason) {
   const std::string long_id(257, 'x');
-  const struct {
-    std::string body;
-    std::string param;
-    std::string message;
-  } kRefusals[] = {
+  const std::vector<Refusal> kRefusals = {
       {"{}", "text", "is required, or input_ids"},
       {R"({"text":"a","input_ids":[1]})", "input_ids", "only where text is not sent"},
       {R"({"text":[1]})", "text[0]", "must be a string, got an integer"},
@@ -120,15 +115,7 @@ TEST(GenerateRequestTest, RefusesWithTheFieldAndTheReason) {
       {R"({"text":"a","image_data":"x"})", "image_data", "not supported"},
       {R"({"text":"a","return_hidden_states":true})", "return_hidden_states", "not supported"},
   };
-  for (const auto& refusal : kRefusals) {
-    const absl::StatusOr<GenerateRequest> request = ParseGenerateRequest(refusal.body);
-    ASSERT_FALSE(request.ok()) << refusal.body;
-    EXPECT_EQ(HttpStatusOf(request.status()), 400) << refusal.body;
-    const boost::json::value error = boost::json::parse(ErrorBody(request.status())).at("error");
-    const std::string message(error.at("message").as_string());
-    EXPECT_NE(message.find(refusal.message), std::string::npos) << refusal.body << "\n  " << message;
-    EXPECT_EQ(std::string(error.at("param").as_string()), refusal.param) << refusal.body;
-  }
+  ExpectRefused(kRefusals, [](const std::string& body) { return ParseGenerateRequest(body); });
 }
 
 }  // namespace

@@ -211,6 +211,15 @@ absl::StatusOr<std::string> ParseRequestId(const json::value* value, const std::
   return std::string(id);
 }
 
+SamplingNames SglangSamplingNames() {
+  return {.path = "sampling_params.",
+          .max_tokens = "max_new_tokens",
+          .max_tokens_too = nullptr,
+          .max_tokens_min = 0,
+          .min_tokens = "min_new_tokens",
+          .seed = "sampling_seed"};
+}
+
 absl::Status ParseSamplingFields(const json::object& object, const SamplingNames& names, GenerationFields* parsed) {
   parsed->sampling_path = names.path;
   RETURN_IF_ERROR(ParseSampling(object, names, parsed));

@@ -65,6 +65,9 @@ struct SamplingNames {
   const char* seed = "seed";
 };
 
+// As /generate spells them in its sampling_params.
+SamplingNames SglangSamplingNames();
+
 // Of an OpenAI request all but logprobs. INVALID_ARGUMENT naming the field.
 absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object& request,
                                                        const SamplingNames& names = {});
