@@ -166,7 +166,7 @@ class Streams {
         std::make_shared<SinkExchange>(absl::StrCat(
             R"({"model":"deepseek-v3.2","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":)",
             num_tokens, "}")),
-        kChat);
+        kChat, {.id = "benchmark"});
     Poll();
     proto::WorkerMessage message;
     proto::SequenceTokens* sequence = message.mutable_tokens()->add_sequences();
