@@ -7,6 +7,7 @@ decode: it is under way, but holds no page.
 """
 
 import json
+import select
 
 from tests.e2e.asking import LONG_QUESTION, chat
 from tests.e2e.raw_http import RawHttp, events
@@ -46,9 +47,11 @@ class HeldStream:
         return any(choice["delta"].get("content") for e in events(self._read) for choice in json.loads(e)["choices"])
 
     def read_until(self, condition):
-        """Reads on, a little at a time, until condition() is true; AssertionError where the stream ends first."""
+        """Reads what comes, a little at a time, until condition() is true; AssertionError where the stream ends first."""
         while not condition():
             for _ in range(16):
+                if not select.select([self.connection.sock], [], [], 0.01)[0]:
+                    break
                 line = self.response.readline()
                 assert line, f"it ended first: {self._read[-300:]}"
                 self._read += line
