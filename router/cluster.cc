@@ -186,6 +186,18 @@ void Cluster::Tick(absl::Duration now) {
   }
 }
 
+bool Cluster::AwaitsWorkers() const {
+  const auto is_awaited = [](const auto& link) { return link != nullptr && link->is_awaited(); };
+  if (std::any_of(prefill_links_.begin(), prefill_links_.end(), is_awaited)) return true;
+  if (std::any_of(decode_links_.begin(), decode_links_.end(), is_awaited)) return true;
+  const auto serves = [](const WorkerView& worker) {
+    return worker.is_up && !worker.is_draining && !worker.is_removed;
+  };
+  return std::any_of(view_.prefills.begin(), view_.prefills.end(), serves) &&
+         std::any_of(view_.decodes.begin(), view_.decodes.end(),
+                     [&](const DecodeView& decode) { return serves(decode) && decode.peers.empty(); });
+}
+
 WorkerView& Cluster::ViewOf(const WorkerLink& link) {
   if (link.role() == WorkerRole::kPrefill) return view_.prefills[link.index()];
   return view_.decodes[link.index()];

@@ -90,6 +90,8 @@ class Cluster final : private WorkerLinkListener {
   Cluster& operator=(const Cluster&) = delete;
 
   const ClusterView& view() const { return view_; }
+  // A worker whose stream broke may be back in a moment, or one that is has not told yet whom it can be paired with.
+  bool AwaitsWorkers() const;
   // Addresses (host:port) of the workers from here on, none twice. New ones are greeted at the next Tick(). Those that
   // are no longer named get nothing new; their links live on until the last request that counts on them has ended.
   void SetWorkers(const std::vector<std::string>& prefill_workers, const std::vector<std::string>& decode_workers);

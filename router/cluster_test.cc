@@ -70,6 +70,23 @@ TEST_F(ClusterTest, LostDecodeWorkerEndsItsRequestsAndNoOthers) {
   cluster_.Forget(other_id);
 }
 
+TEST_F(ClusterTest, WorkersAreAwaitedWhileTheyMayBeBackAndNoLonger) {
+  cluster_.Tick(now_);
+  EXPECT_FALSE(cluster_.AwaitsWorkers()) << "none was ever there";
+  ConnectAll();
+  EXPECT_FALSE(cluster_.AwaitsWorkers());
+  channels_.to("d0:1").Break(absl::UnavailableError("reset"));
+  EXPECT_TRUE(cluster_.AwaitsWorkers());
+  Reopen("d0:1", "d0", 3);
+  EXPECT_TRUE(cluster_.AwaitsWorkers()) << "it has not said yet whom it can use";
+  Report("d0:1", "boot0", true);
+  EXPECT_FALSE(cluster_.AwaitsWorkers());
+  channels_.to("p0:1").Break(absl::UnavailableError("reset"));
+  EXPECT_TRUE(cluster_.AwaitsWorkers());
+  WaitInVain();
+  EXPECT_FALSE(cluster_.AwaitsWorkers()) << "it is lost";
+}
+
 TEST_F(ClusterTest, LostPrefillWorkerEndsNothingButGetsNoMore) {
   ConnectAll();
   RecordingListener listener;

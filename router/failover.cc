@@ -1,5 +1,7 @@
 #include "router/failover.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace tandem::router {
@@ -34,6 +36,7 @@ absl::Status With(const absl::Status& cause, const std::string& addition) {
 Failover::Decision Failover::OnFailure(const absl::Status& cause, bool is_worker_lost, int64_t num_generated,
                                        absl::Duration now) {
   cause_ = cause;
+  no_pair_since_ = absl::InfiniteDuration();
   ++num_failures_;
   if (num_generated != num_generated_) {
     num_generated_ = num_generated;
@@ -56,10 +59,14 @@ Failover::Decision Failover::OnFailure(const absl::Status& cause, bool is_worker
   return {.look_at = now + kLookInterval * (1 << (num_fruitless_failures_ - 2))};
 }
 
-Failover::Decision Failover::OnNoPair(const absl::Status& why, absl::Duration now) const {
-  const absl::Duration waited = now - failing_since_;
-  if (num_generated_ <= 0) return {.error = cause_};
-  if (waited < *wait_max_) return {.look_at = now + kLookInterval};
+Failover::Decision Failover::OnNoPair(const absl::Status& why, bool may_be_back, absl::Duration now) {
+  no_pair_since_ = std::min(no_pair_since_, now);
+  if (num_generated_ <= 0) {
+    const bool waits = absl::IsUnavailable(why) && may_be_back && now - no_pair_since_ < kReturnWaitMax;
+    if (waits) return {.look_at = now + kLookInterval};
+    return {.error = cause_.ok() ? why : cause_};
+  }
+  if (now - failing_since_ < *wait_max_) return {.look_at = now + kLookInterval};
   return {.error = With(cause_, absl::StrCat("no worker to go on with for ", absl::FormatDuration(*wait_max_), ": ",
                                              std::string(why.message())))};
 }

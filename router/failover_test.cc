@@ -13,6 +13,8 @@ namespace {
 constexpr absl::Duration kWait = absl::Seconds(10);
 constexpr absl::Duration kNow = absl::Seconds(100);
 const absl::Status kGone = absl::UnavailableError("decode d0 is lost");
+constexpr bool kMayBeBack = true;
+constexpr bool kNobodyComes = false;
 const absl::Status kNoPair = absl::UnavailableError("no usable pair");
 
 TEST(FailoverTest, TheFirstFailureIsTriedAgainAtOnce) {
@@ -84,7 +86,40 @@ TEST(FailoverTest, FailuresWithoutALossAreTriedLaterAndLaterAndEnd) {
 TEST(FailoverTest, WhatHasGivenNothingDoesNotWaitForAPair) {
   Failover failover(kWait);
   ASSERT_TRUE(failover.OnFailure(kGone, true, 0, kNow).error.ok());
-  EXPECT_EQ(failover.OnNoPair(kNoPair, kNow).error, kGone);
+  EXPECT_EQ(failover.OnNoPair(kNoPair, kNobodyComes, kNow).error, kGone);
+}
+
+// The stream of the only worker broke: it is back within a moment, or lost.
+TEST(FailoverTest, WhatHasGivenNothingWaitsForAWorkerThatMayBeBackAndForNoneElse) {
+  for (const bool has_failed_before : {false, true}) {
+    Failover failover(kWait);
+    if (has_failed_before) {
+      ASSERT_TRUE(failover.OnFailure(kGone, true, 0, kNow).error.ok());
+    }
+    const Failover::Decision first = failover.OnNoPair(kNoPair, kMayBeBack, kNow);
+    ASSERT_TRUE(first.error.ok());
+    EXPECT_EQ(first.look_at, kNow + Failover::kLookInterval);
+    EXPECT_EQ(failover.OnNoPair(kNoPair, kNobodyComes, first.look_at).error, has_failed_before ? kGone : kNoPair);
+  }
+}
+
+TEST(FailoverTest, TheWaitForAWorkerThatMayBeBackIsBounded) {
+  Failover failover(kWait);
+  absl::Duration now = kNow;
+  Failover::Decision decision = failover.OnNoPair(kNoPair, kMayBeBack, now);
+  while (decision.error.ok() && now < kNow + kWait) {
+    now = decision.look_at;
+    decision = failover.OnNoPair(kNoPair, kMayBeBack, now);
+  }
+  EXPECT_EQ(decision.error, kNoPair);
+  EXPECT_GE(now - kNow, Failover::kReturnWaitMax);
+  EXPECT_LE(now - kNow, Failover::kReturnWaitMax + Failover::kLookInterval);
+}
+
+TEST(FailoverTest, APromptTooLongForEveryPairWaitsForNobody) {
+  Failover failover(kWait);
+  const absl::Status too_long = absl::InvalidArgumentError("too long");
+  EXPECT_EQ(failover.OnNoPair(too_long, kMayBeBack, kNow).error, too_long);
 }
 
 TEST(FailoverTest, AnAnswerThatHasBegunWaitsForAPairAndThenSaysBothReasons) {
@@ -93,7 +128,7 @@ TEST(FailoverTest, AnAnswerThatHasBegunWaitsForAPairAndThenSaysBothReasons) {
   absl::Duration now = kNow;
   int num_looks = 0;
   for (;; ++num_looks) {
-    const Failover::Decision decision = failover.OnNoPair(kNoPair, now);
+    const Failover::Decision decision = failover.OnNoPair(kNoPair, kNobodyComes, now);
     if (!decision.error.ok()) {
       EXPECT_EQ(decision.error.code(), absl::StatusCode::kUnavailable);
       EXPECT_TRUE(absl::StrContains(decision.error.message(), "decode d0 is lost")) << decision.error;
@@ -110,7 +145,7 @@ TEST(FailoverTest, AnAnswerThatHasBegunWaitsForAPairAndThenSaysBothReasons) {
 TEST(FailoverTest, AWaitOfZeroGoesOnOnlyWhereThereIsAPairAtOnce) {
   Failover failover(absl::ZeroDuration());
   ASSERT_TRUE(failover.OnFailure(kGone, true, 3, kNow).error.ok());
-  EXPECT_FALSE(failover.OnNoPair(kNoPair, kNow).error.ok());
+  EXPECT_FALSE(failover.OnNoPair(kNoPair, kNobodyComes, kNow).error.ok());
 }
 
 }  // namespace

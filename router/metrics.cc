@@ -20,8 +20,9 @@ RouterMetrics::RouterMetrics()
       connections(metrics_.AddGauge("tandem_router_connections", "Open client connections.")),
       body_bytes(metrics_.AddGauge("tandem_router_body_bytes",
                                    "Bytes of request bodies that are being read or not yet prepared.")),
-      requests_without_worker(metrics_.AddGauge("tandem_router_requests_without_worker",
-                                                "Prompts whose workers have failed, and which wait for others.")),
+      requests_without_worker(
+          metrics_.AddGauge("tandem_router_requests_without_worker",
+                            "Prompts that wait for workers: theirs have failed, or may be back in a moment.")),
       failovers_without_tokens(metrics_.AddCounter("tandem_router_failovers_total",
                                                    "Prompts that went on elsewhere after their workers had failed.",
                                                    {{"had_tokens", "no"}})),

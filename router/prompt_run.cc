@@ -36,11 +36,30 @@ absl::StatusOr<PairChoice> PromptRun::Pick() {
 
 absl::Status PromptRun::Start() {
   const absl::StatusOr<PairChoice> pair = Pick();
-  if (!pair.ok()) return pair.status();
-  order_.remaining_time = deadline_ - Now();
-  parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
-  request_id_ = parts_.cluster->Generate(*pair, order_, &inbox_);
+  if (pair.ok()) {
+    Begin(*pair);
+    return absl::OkStatus();
+  }
+  const Failover::Decision decision = failover_.OnNoPair(pair.status(), parts_.cluster->AwaitsWorkers(), Now());
+  if (!decision.error.ok()) return decision.error;
+  state_.EndAttempt();
+  LookAt(decision.look_at);
   return absl::OkStatus();
+}
+
+void PromptRun::Begin(const PairChoice& pair) {
+  order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
+  parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
+  request_id_ = parts_.cluster->Generate(pair, order_, &inbox_);
+}
+
+RequestState::Output PromptRun::BeginLate() {
+  const absl::StatusOr<PairChoice> pair = Pick();
+  if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), parts_.cluster->AwaitsWorkers(), Now()));
+  LookAt(absl::InfiniteDuration());
+  state_.BeginAttempt();
+  Begin(*pair);
+  return RequestState::Output();
 }
 
 std::optional<RequestState::Output> PromptRun::TakeEvent() {
@@ -114,7 +133,7 @@ RequestState::Output PromptRun::Follow(const Failover::Decision& decision) {
 
 RequestState::Output PromptRun::GoOnElsewhere() {
   const absl::StatusOr<PairChoice> pair = Pick();
-  if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), Now()));
+  if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), parts_.cluster->AwaitsWorkers(), Now()));
   LOG_WARNING("request goes on elsewhere", {"req", log_id_}, {"attempt", failover_.num_failures() + 1},
               {"tokens", state_.num_generated()}, {"after", Now() - failed_at_}, {"cause", failover_.cause()},
               {"pair", pair_});
@@ -138,7 +157,7 @@ RequestState::Output PromptRun::OnAbort() { return CarryOut(state_.OnAbort(Now()
 absl::Duration PromptRun::NextWakeup() const { return std::min(state_.NextWakeup(), look_at_); }
 
 RequestState::Output PromptRun::OnTime() {
-  if (Now() >= look_at_ && Now() < state_.NextWakeup()) return GoOnElsewhere();
+  if (Now() >= look_at_ && Now() < state_.NextWakeup()) return request_id_ == 0 ? BeginLate() : GoOnElsewhere();
   const bool is_with_workers = look_at_ == absl::InfiniteDuration();
   RequestState::Output output = CarryOut(state_.OnTime(Now()));
   if (output.is_released && is_with_workers) {

@@ -40,6 +40,7 @@ class PromptRun final {
   PromptRun(const PromptRun&) = delete;
   PromptRun& operator=(const PromptRun&) = delete;
 
+  // Gives the prompt to a pair, or waits for one where a worker whose stream has just broken may be back.
   // INVALID_ARGUMENT or UNAVAILABLE: no pair can take it; nothing was started.
   absl::Status Start();
 
@@ -61,6 +62,9 @@ class PromptRun final {
 
   // A pair for the prompt as the cluster is now; pair() explains it. Where none can take it, pair() stays.
   absl::StatusOr<PairChoice> Pick();
+  void Begin(const PairChoice& pair);
+  // Between Start() and the first attempt: looks for a pair and begins there.
+  RequestState::Output BeginLate();
   RequestState::Output TakeTokens(const GeneratedTokens& tokens);
   RequestState::Output OnAttemptFailed(const absl::Status& cause, bool is_worker_lost);
   // Between two attempts: looks for a pair and goes on there.
@@ -78,7 +82,7 @@ class PromptRun final {
   GenerateOrder order_;
   Failover failover_;
   absl::Duration failed_at_;                           // the latest attempt
-  absl::Duration look_at_ = absl::InfiniteDuration();  // for a pair; between two attempts only
+  absl::Duration look_at_ = absl::InfiniteDuration();  // for a pair; before the first attempt or between two only
   std::string pair_;
   uint64_t request_id_ = 0;
 };

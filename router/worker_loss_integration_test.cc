@@ -151,6 +151,19 @@ TEST_F(WorkerLossTest, StreamsThatBreakAreGoneOnWithWhereTheyWereCut) {
   EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
 }
 
+// The only worker's stream breaks and is opened again: whoever asks meanwhile is not told to come again.
+TEST_F(WorkerLossTest, RequestsWaitForTheOnlyWorkerWhoseStreamBroke) {
+  StartPair();
+  decode_->AnswerEverything({'x', B::kEos}, proto::FINISH_REASON_STOP);
+  for (int i = 0; i < 10; ++i) {
+    decode_->CutStreams();
+    const RawClient::Response response = Ask();
+    if (AwaitMetricAbove("tandem_router_workers_lost_total{role=\"router\"}", -1) > 0)
+      return;  // too slow to be back: 503 is right
+    EXPECT_EQ(response.status, 200) << response.body;
+  }
+}
+
 TEST_F(WorkerLossTest, SilentWorkerIsLeftAlthoughItsStreamIsOpen) {
   options_.link_times = LinkTimes();
   StartPair();

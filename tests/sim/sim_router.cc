@@ -200,7 +200,7 @@ class SimRouter::Run final : public router::RequestListener {
   }
   void GoOnElsewhere() {
     const auto pair = router::PickPair(router_.cluster_->view(), client_->order.prompt.size() + 1, router_.turn_++);
-    if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), now()));
+    if (!pair.ok()) return Follow(failover_.OnNoPair(pair.status(), router_.cluster_->AwaitsWorkers(), now()));
     look_at_ = absl::InfiniteDuration();
     ++client_->num_attempts;
     client_->was_resumed |= state_.num_generated() > 0;
