@@ -129,7 +129,8 @@ std::vector<json::value> Probes(const json::value& schema) {
       const json::value* limit = part.as_object().if_contains(name);
       if (limit == nullptr) continue;
       probes.push_back(*limit);
-      if (limit->is_int64() && std::abs(limit->get_int64()) < (int64_t{1} << 40)) {
+      constexpr int64_t kFar = int64_t{1} << 40;
+      if (limit->is_int64() && limit->get_int64() > -kFar && limit->get_int64() < kFar) {
         probes.emplace_back(limit->get_int64() - 1);
         probes.emplace_back(limit->get_int64() + 1);
       }
