@@ -15,13 +15,10 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/ops.h"
 
-struct CUstream_st;
-
 namespace tandem::kernels::cuda {
-
-using Stream = CUstream_st*;  // cudaStream_t
 
 absl::Status GatherRows(Stream stream, const GatherRowsArgs& args);
 absl::Status Argmax(Stream stream, const ArgmaxArgs& args);
