@@ -1,6 +1,6 @@
-"""device_test: a test of ops on a CUDA device."""
+"""Tests and benchmarks of ops on a CUDA device. They build and run everywhere; without a device they say so."""
 
-load("//bazel:cc.bzl", "tandem_test")
+load("//bazel:cc.bzl", "tandem_binary", "tandem_test")
 
 def device_test(name, srcs, deps = []):
     """A GoogleTest binary that compares ops of kernels/cuda with those of kernels on the host.
@@ -22,6 +22,26 @@ def device_test(name, srcs, deps = []):
             "//kernels/cuda:ops",
             "//kernels:op_testing",
             "//kernels:ops",
+            "@system//:absl",
+        ],
+    )
+
+def device_benchmark(name, srcs, deps = []):
+    """A program of kernels/cuda/device_benchmark.h.
+
+    Args:
+      name: ends with _benchmark.
+      srcs: .cc files.
+      deps: what they need besides the ops and device_benchmark.
+    """
+    tandem_binary(
+        name = name,
+        testonly = True,
+        srcs = srcs,
+        deps = deps + [
+            "//kernels/cuda:device_benchmark",
+            "//kernels/cuda:ops",
+            "//kernels:ops_h",
             "@system//:absl",
         ],
     )
