@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "proto/credit.h"
+#include "router/failover.h"
 
 namespace tandem::router {
 namespace {
@@ -131,7 +132,9 @@ void Cluster::AddLink(WorkerRole role, const std::string& address) {
     links.emplace_back();
     if (role == WorkerRole::kPrefill) {
       view_.prefills.emplace_back();
+      prefill_outliers_.emplace_back();
     } else {
+      decode_outliers_.emplace_back();
       view_.decodes.emplace_back();
       unknown_cancelled_.emplace_back();
       ends_.emplace_back();
@@ -141,6 +144,7 @@ void Cluster::AddLink(WorkerRole role, const std::string& address) {
                                               static_cast<WorkerLinkListener*>(this));
   ViewOf(*links[index]).address = address;
   ViewOf(*links[index]).detail = "not connected yet";
+  (role == WorkerRole::kPrefill ? prefill_outliers_ : decode_outliers_)[index] = OutlierEjection();
 }
 
 bool Cluster::IsInUse(const WorkerLink& link) const {
@@ -175,6 +179,7 @@ void Cluster::ReleaseRemoved() {
 }
 
 void Cluster::Tick(absl::Duration now) {
+  now_ = now;
   ReleaseRemoved();
   for (auto& link : prefill_links_) {
     if (link != nullptr) link->Tick(now);
@@ -184,6 +189,7 @@ void Cluster::Tick(absl::Duration now) {
     link->Tick(now);
     ConfirmEnds(*link);
   }
+  RefreshEjections();
 }
 
 bool Cluster::AwaitsWorkers() const {
@@ -260,6 +266,7 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   head.set_credit_bytes(static_cast<uint64_t>(request.credit_bytes));
   ++view_.decodes[pair.decode].requests_in_flight;
   ++view_.prefills[pair.prefill].requests_in_flight;
+  BeginParts(request);
   SendParts(*decode_links_[pair.decode], KeyOf(request_id, request.attempt), std::move(head), order.prompt, resumed);
 }
 
@@ -336,14 +343,59 @@ void Cluster::Forget(uint64_t request_id) {
   requests_.erase(it);
 }
 
+void Cluster::BeginParts(Request& request) {
+  request.prefill_part = {prefill_outliers_[request.prefill].OnStart(now_), /*is_judged=*/false};
+  request.decode_part = {decode_outliers_[request.decode].OnStart(now_), /*is_judged=*/false};
+  RefreshEjections();
+}
+
+void Cluster::JudgePrefill(Request& request, OutlierEjection::Outcome outcome) {
+  if (std::exchange(request.prefill_part.is_judged, true)) return;
+  Judge(*prefill_links_[request.prefill], outcome, request.prefill_part.is_trial);
+}
+
+void Cluster::JudgeDecode(Request& request, OutlierEjection::Outcome outcome) {
+  if (std::exchange(request.decode_part.is_judged, true)) return;
+  Judge(*decode_links_[request.decode], outcome, request.decode_part.is_trial);
+}
+
+// Before the first token either may be at fault; but where prefill is gone, decode only reports it.
+void Cluster::JudgeEnd(Request& request, const absl::Status& error, bool is_cancelled) {
+  using Outcome = OutlierEjection::Outcome;
+  const bool is_failure = !is_cancelled && IsWorkerFailure(error);
+  const Outcome outcome = is_failure                    ? Outcome::kFailure
+                          : error.ok() && !is_cancelled ? Outcome::kSuccess
+                                                        : Outcome::kNothing;
+  const bool is_prefill_gone = request.counts_on_prefill && !prefill_links_[request.prefill]->is_up();
+  JudgePrefill(request, outcome);
+  JudgeDecode(request, is_failure && is_prefill_gone ? Outcome::kNothing : outcome);
+}
+
+void Cluster::Judge(const WorkerLink& link, OutlierEjection::Outcome outcome, bool is_trial) {
+  OutlierEjection& outlier = (link.role() == WorkerRole::kPrefill ? prefill_outliers_ : decode_outliers_)[link.index()];
+  if (outlier.OnEnd(outcome, is_trial, now_)) {
+    ++counters_.ejections;
+    LOG_WARNING("worker is ejected", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
+                {"for", outlier.time()});
+  }
+  RefreshEjections();
+}
+
+void Cluster::RefreshEjections() {
+  for (size_t i = 0; i < view_.prefills.size(); ++i) view_.prefills[i].is_ejected = prefill_outliers_[i].is_out(now_);
+  for (size_t i = 0; i < view_.decodes.size(); ++i) view_.decodes[i].is_ejected = decode_outliers_[i].is_out(now_);
+}
+
 void Cluster::LeavePrefill(Request& request) {
   if (!request.counts_on_prefill) return;
+  JudgePrefill(request, OutlierEjection::Outcome::kNothing);
   request.counts_on_prefill = false;
   --view_.prefills[request.prefill].requests_in_flight;
 }
 
 void Cluster::LeaveDecode(Request& request) {
   if (!request.counts_on_decode) return;
+  JudgeDecode(request, OutlierEjection::Outcome::kNothing);
   request.counts_on_decode = false;
   --view_.decodes[request.decode].requests_in_flight;
 }
@@ -463,6 +515,9 @@ void Cluster::OnWorkerLost(WorkerLink& link, const absl::Status& cause) {
   ++counters_.workers_lost;
   LOG_WARNING("worker is lost", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
               {"cause", cause});
+  // Also where it was on trial: no attempt will say so.
+  const bool is_on_trial = ViewOf(link).is_ejected;
+  Judge(link, OutlierEjection::Outcome::kFailure, is_on_trial);
   if (link.role() == WorkerRole::kPrefill) return;
   const absl::Status lost = absl::UnavailableError(
       absl::StrCat("decode worker ", link.address(), " is lost: ", std::string(cause.message())));
@@ -515,6 +570,7 @@ void Cluster::OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch) {
       CancelUnknown(link, sequence.key());
       continue;
     }
+    JudgePrefill(*request, OutlierEjection::Outcome::kSuccess);
     LeavePrefill(*request);
     Flow& flow = request->flows[sequence.choice()];
     flow.next_position =
@@ -526,6 +582,7 @@ void Cluster::OnTokenBatch(WorkerLink& link, const proto::TokenBatch& batch) {
 void Cluster::OnEnded(WorkerLink& link, const proto::RequestKey& key, const absl::Status& error, bool is_cancelled) {
   Request* request = FindRequest(link, key);
   if (request != nullptr) {
+    JudgeEnd(*request, error, is_cancelled);
     request->listener->OnEnded(error, is_cancelled);
   } else if (link.role() == WorkerRole::kDecode) {
     unknown_cancelled_[link.index()].erase(key.request_id());

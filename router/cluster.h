@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "router/cluster_view.h"
 #include "router/generated_tokens.h"
+#include "router/outlier_ejection.h"
 #include "router/pair_picker.h"
 #include "router/worker_link.h"
 
@@ -79,6 +80,7 @@ class Cluster final : private WorkerLinkListener {
     int64_t streams_lost = 0;
     int64_t streams_reattached = 0;  // the worker was still there, and in time
     int64_t workers_lost = 0;        // with all that ran there
+    int64_t ejections = 0;           // of workers that failed again and again
   };
 
   static constexpr size_t kTokensPerPart = 48 * 1024;    // at most 5 bytes each: under 256 KiB with the head
@@ -125,6 +127,10 @@ class Cluster final : private WorkerLinkListener {
     int64_t granted_bytes = 0;
     std::string cancel_reason = {};  // not empty: cancelled alone
   };
+  struct Part {     // of one worker in an attempt
+    bool is_trial;  // of a worker that was ejected
+    bool is_judged;
+  };
   struct Request {
     RequestListener* listener = nullptr;
     uint32_t attempt = 0;  // the one that runs; from 1
@@ -132,6 +138,7 @@ class Cluster final : private WorkerLinkListener {
     int prefill = -1;
     bool counts_on_prefill = false;  // until its first token
     bool counts_on_decode = false;
+    Part prefill_part = {false, true}, decode_part = {false, true};
     bool is_lost = false;       // no worker has it any more; its listener knows
     std::string cancel_reason;  // not empty: cancelled, not yet confirmed
     int64_t token_bytes = 0;    // of credit
@@ -160,6 +167,13 @@ class Cluster final : private WorkerLinkListener {
   void OnPeerStatus(int decode, const proto::PeerStatus& status);
   // nullptr where the key is not of a request that runs on this worker.
   Request* FindRequest(const WorkerLink& link, const proto::RequestKey& key);
+  // What an attempt says of its workers (outlier_ejection.h), once of each: the first word counts.
+  void BeginParts(Request& request);
+  void JudgePrefill(Request& request, OutlierEjection::Outcome outcome);
+  void JudgeDecode(Request& request, OutlierEjection::Outcome outcome);
+  void JudgeEnd(Request& request, const absl::Status& error, bool is_cancelled);
+  void Judge(const WorkerLink& link, OutlierEjection::Outcome outcome, bool is_trial);
+  void RefreshEjections();
   void LeavePrefill(Request& request);
   void LeaveDecode(Request& request);
   void CancelUnknown(WorkerLink& link, const proto::RequestKey& key);
@@ -177,7 +191,9 @@ class Cluster final : private WorkerLinkListener {
   // By place, as in view_; nullptr where the place is empty.
   std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
   std::vector<std::unique_ptr<WorkerLink>> decode_links_;
-  absl::btree_map<uint64_t, Request> requests_;  // in an order that a replay repeats
+  std::vector<OutlierEjection> prefill_outliers_, decode_outliers_;  // by place, too
+  absl::Duration now_ = absl::ZeroDuration();                        // of the latest Tick()
+  absl::btree_map<uint64_t, Request> requests_;                      // in an order that a replay repeats
   // By decode worker: ids that it still works on although they were forgotten; cancelled, not yet confirmed.
   std::vector<absl::flat_hash_set<uint64_t>> unknown_cancelled_;
   struct EndNumbers {  // of one decode worker

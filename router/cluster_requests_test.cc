@@ -361,5 +361,56 @@ TEST_F(ClusterRequestsTest, CancelNamesTheChoiceWhereItIsForOneAlone) {
   cluster_.Forget(id);
 }
 
+// d0 fails whatever it is given: it looks idle, and must not draw the traffic.
+TEST_F(ClusterRequestsTest, AWorkerThatFailsAgainAndAgainIsEjectedTriedOnceAndServesAgain) {
+  ConnectAll();
+  const auto run = [&](const absl::Status& error, int decode, bool has_token) {
+    RecordingListener listener;
+    const uint64_t id = Generate(&listener, decode);
+    if (has_token) SendTokens(decode == 0 ? "d0:1" : "d1:1", KeyOf(id), 0, {5});
+    SendEnd(decode == 0 ? "d0:1" : "d1:1", KeyOf(id), error);
+    cluster_.Forget(id);
+  };
+  const absl::Status broken = absl::InternalError("cuda says no");
+  for (int i = 0; i < 100; ++i) run(absl::InvalidArgumentError("a client's fault"), 0, false);
+  EXPECT_FALSE(cluster_.view().decodes[0].is_ejected);
+  for (int i = 0; i < OutlierEjection::kFailuresMax; ++i) run(broken, 0, true);
+  EXPECT_TRUE(cluster_.view().decodes[0].is_ejected);
+  EXPECT_FALSE(cluster_.view().prefills[0].is_ejected) << "it had done its part";
+  EXPECT_FALSE(cluster_.view().decodes[1].is_ejected);
+  EXPECT_EQ(cluster_.counters().ejections, 1);
+
+  now_ += OutlierEjection::kTimeMin;
+  TickAlive();
+  EXPECT_FALSE(cluster_.view().decodes[0].is_ejected);
+  RecordingListener listener;
+  const uint64_t trial = Generate(&listener, 0);
+  EXPECT_TRUE(cluster_.view().decodes[0].is_ejected) << "one tries, the others wait for what becomes of it";
+  SendTokens("d0:1", KeyOf(trial), 0, {5});
+  SendEnd("d0:1", KeyOf(trial), absl::OkStatus());
+  cluster_.Forget(trial);
+  EXPECT_FALSE(cluster_.view().decodes[0].is_ejected);
+}
+
+TEST_F(ClusterRequestsTest, APrefillWorkerThatNeverGivesAFirstTokenIsEjected) {
+  ConnectAll();
+  for (int i = 0; i < OutlierEjection::kFailuresMax; ++i) {
+    for (int decode = 0; decode < 2; ++decode) {  // with whomever it is paired; these serve others well between
+      for (const bool is_bad : {true, false}) {
+        RecordingListener listener;
+        const uint64_t id = Generate(&listener, decode, is_bad ? 0 : 1);
+        const std::string address = decode == 0 ? "d0:1" : "d1:1";
+        if (!is_bad) SendTokens(address, KeyOf(id), 0, {5});
+        SendEnd(address, KeyOf(id), is_bad ? absl::DataLossError("sums differ") : absl::OkStatus());
+        cluster_.Forget(id);
+      }
+    }
+  }
+  EXPECT_TRUE(cluster_.view().prefills[0].is_ejected);
+  EXPECT_FALSE(cluster_.view().prefills[1].is_ejected);
+  EXPECT_FALSE(cluster_.view().decodes[0].is_ejected);
+  EXPECT_FALSE(cluster_.view().decodes[1].is_ejected);
+}
+
 }  // namespace
 }  // namespace tandem::router

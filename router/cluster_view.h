@@ -24,6 +24,7 @@ struct WorkerView {
   bool is_up = false;
   bool is_draining = false;
   bool is_removed = false;  // no longer listed: gets nothing new, and its place is free once nothing of ours is there
+  bool is_ejected = false;  // has failed again and again: others first (outlier_ejection.h)
   std::string detail;       // why it is not up
   std::string instance;
   uint64_t incarnation = 0;

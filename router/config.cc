@@ -90,7 +90,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
               "Go on with a request on other workers where its own fail; the client's bytes are the same.");
   schema.Duration("process.failover_wait", &config->failover_wait, absl::ZeroDuration(), absl::Hours(1),
                   "How long an answer that has begun waits for workers to go on with; then it ends with an error. What "
-                  "has given nothing yet does not wait.");
+                  "has given nothing yet waits only for a worker whose stream has just broken.");
+  schema.Int(
+      "process.failovers_per_second", &config->failovers_per_second, {.unit = "prompts", .min = 1, .max = 1000000},
+      "Of each shard: prompts that go on elsewhere within a second after a worker's failure, and as many at once "
+      "after a quiet second; the others go later, in turn.");
   schema.Duration("process.sse_keepalive_interval", &config->keepalive_interval, absl::ZeroDuration(), absl::Hours(24),
                   "Silence after which a stream gets a comment that keeps proxies from cutting it; 0 for never.");
   schema.Int64("process.stream_unsent_bytes_max", &config->unsent_bytes_max,

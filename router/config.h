@@ -44,6 +44,7 @@ struct RouterConfig {
   absl::Duration request_time_max = absl::Hours(4);
   bool has_failover = true;
   absl::Duration failover_wait = absl::Seconds(10);
+  int failovers_per_second = 200;
   absl::Duration drain_notice = absl::Seconds(1);
   absl::Duration drain_grace = absl::Seconds(30);
   absl::Duration keepalive_interval = absl::Seconds(30);

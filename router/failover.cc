@@ -7,22 +7,6 @@
 namespace tandem::router {
 namespace {
 
-// Of the worker or the way to it, not of the request.
-bool IsOfTheWorker(const absl::Status& cause, bool has_tokens) {
-  switch (cause.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnknown:
-      return true;
-    case absl::StatusCode::kResourceExhausted:
-      return has_tokens;  // a full line is what a new request should hear of, but no reason to lose a stream
-    default:
-      return false;
-  }
-}
-
 bool IsCrash(const absl::Status& cause) {
   return absl::IsInternal(cause) || absl::IsDataLoss(cause) || absl::IsUnknown(cause);
 }
@@ -32,6 +16,19 @@ absl::Status With(const absl::Status& cause, const std::string& addition) {
 }
 
 }  // namespace
+
+bool IsWorkerFailure(const absl::Status& cause) {
+  switch (cause.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
 
 Failover::Decision Failover::OnFailure(const absl::Status& cause, bool is_worker_lost, int64_t num_generated,
                                        absl::Duration now) {
@@ -46,7 +43,9 @@ Failover::Decision Failover::OnFailure(const absl::Status& cause, bool is_worker
   }
   ++num_fruitless_failures_;
   if (is_worker_lost || IsCrash(cause)) ++num_fruitless_crashes_;
-  if (!wait_max_.has_value() || !IsOfTheWorker(cause, num_generated > 0)) return {.error = cause};
+  // A full line is what a new request should hear of, but no reason to lose a stream.
+  const bool is_full_line = absl::IsResourceExhausted(cause) && num_generated > 0;
+  if (!wait_max_.has_value() || !(IsWorkerFailure(cause) || is_full_line)) return {.error = cause};
   if (num_fruitless_crashes_ >= kCrashesMax) {
     return {.error = absl::InternalError(
                 absl::StrCat("the request was on ", num_fruitless_crashes_,

@@ -9,6 +9,7 @@
 // Tested by failover_test.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@
 #include "absl/time/time.h"
 
 namespace tandem::router {
+
+// A failure of the worker or the way to it, not of the request: another worker may do better.
+bool IsWorkerFailure(const absl::Status& cause);
 
 class Failover final {
  public:
@@ -37,6 +41,8 @@ class Failover final {
 
   // An attempt has failed with the cause, after so many tokens of the prompt in all.
   Decision OnFailure(const absl::Status& cause, bool is_worker_lost, int64_t num_generated, absl::Duration now);
+  // It was not to look before this point: other prompts went first. Waiting for a pair counts from there.
+  void LooksFrom(absl::Duration point) { failing_since_ = std::max(failing_since_, point); }
   // No pair can take it now. may_be_back: a worker whose stream has just broken may yet return.
   Decision OnNoPair(const absl::Status& why, bool may_be_back, absl::Duration now);
 

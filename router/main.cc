@@ -99,6 +99,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.http.write_stall_max = config.write_stall_max;
   options.pipeline.queue_time_max = config.queue_time_max;
   options.pipeline.request_time_max = config.request_time_max;
+  options.pipeline.failovers_per_second = config.failovers_per_second;
   options.pipeline.failover_wait_max =
       config.has_failover ? std::optional<absl::Duration>(config.failover_wait) : std::nullopt;
   options.pipeline.keepalive_interval = config.keepalive_interval;

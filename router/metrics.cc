@@ -68,6 +68,8 @@ RouterMetrics::RouterMetrics()
       workers_lost(metrics_.AddCounter("tandem_router_workers_lost_total",
                                        "Workers that were not back in time, or were restarted; decode: with their "
                                        "requests.")),
+      ejections(metrics_.AddCounter("tandem_router_worker_ejections_total",
+                                    "Times a worker had failed so often in a row that others were preferred.")),
       loop_stalls(metrics_.AddCounter("tandem_router_loop_stalls_total",
                                       "Times a shard's own loop stood still for longer than its workers may be "
                                       "silent.")) {

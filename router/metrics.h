@@ -54,6 +54,7 @@ class RouterMetrics final {
   prometheus::Counter& streams_lost;
   prometheus::Counter& streams_reattached;
   prometheus::Counter& workers_lost;
+  prometheus::Counter& ejections;
   prometheus::Counter& loop_stalls;
 
  private:

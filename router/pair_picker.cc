@@ -68,7 +68,18 @@ int64_t LoadOf(const WorkerView& worker) {
   return std::max<int64_t>(reported, worker.requests_in_flight);
 }
 
-absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn) {
+namespace {
+
+bool MostAreEjected(const auto& workers) {
+  int64_t balance = 0;
+  for (const WorkerView& worker : workers) {
+    if (TakesRequests(worker)) balance += worker.is_ejected ? 1 : -1;
+  }
+  return balance > 0;
+}
+
+absl::StatusOr<PairChoice> PickAmong(const ClusterView& view, uint64_t num_tokens, uint64_t turn,
+                                     bool with_ejected_prefills, bool with_ejected_decodes) {
   PairChoice choice;
   choice.cost = std::numeric_limits<int64_t>::max();
   uint64_t tokens_max = 0;  // over all usable pairs
@@ -76,6 +87,8 @@ absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens
     for (size_t d = 0; d < view.decodes.size(); ++d) {
       for (size_t p = 0; p < view.prefills.size(); ++p) {
         if (!IsUsable(view.decodes[d], view.prefills[p])) continue;
+        if (view.decodes[d].is_ejected && !with_ejected_decodes) continue;
+        if (view.prefills[p].is_ejected && !with_ejected_prefills) continue;
         const uint64_t pair_tokens_max = std::min(TokensMax(view.decodes[d]), TokensMax(view.prefills[p]));
         tokens_max = std::max(tokens_max, pair_tokens_max);
         if (num_tokens > pair_tokens_max) continue;
@@ -103,8 +116,17 @@ absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens
   return choice;
 }
 
+}  // namespace
+
+absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn) {
+  absl::StatusOr<PairChoice> choice =
+      PickAmong(view, num_tokens, turn, MostAreEjected(view.prefills), MostAreEjected(view.decodes));
+  if (choice.ok()) return choice;
+  return PickAmong(view, num_tokens, turn, /*with_ejected_prefills=*/true, /*with_ejected_decodes=*/true);
+}
+
 int CountUsablePairs(const ClusterView& view) {
-  const absl::StatusOr<PairChoice> choice = PickPair(view, 0, 0);
+  const absl::StatusOr<PairChoice> choice = PickAmong(view, 0, 0, true, true);
   return choice.ok() ? choice->num_candidates : 0;
 }
 

@@ -3,6 +3,8 @@
 // A pure function of a cluster view. A pair is a candidate where both workers are up and not draining, the decode
 // worker has reported the peer usable, and both can hold the request. The cost of a pair is the sum of its workers'
 // loads; among the cheapest, turn decides, so that equal pairs are used in rotation and a test can predict the answer.
+// Ejected workers are left out, unless that leaves no pair or more than half of a pool is ejected: then it is not they
+// who are at fault, and the rest could not carry the load.
 // Tested by pair_picker_test.cc, against a brute-force search over random views.
 #pragma once
 

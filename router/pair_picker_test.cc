@@ -38,6 +38,7 @@ ClusterView RandomView(std::mt19937& random) {
   const auto spoil = [&](WorkerView& worker) {
     worker.is_up = draw(4) != 0;
     worker.is_draining = draw(6) == 0;
+    worker.is_ejected = draw(3) == 0;
     worker.load.running_sequences = draw(3);
     worker.load.waiting_requests = draw(3);
     worker.requests_in_flight = draw(5);
@@ -53,8 +54,8 @@ ClusterView RandomView(std::mt19937& random) {
   return view;
 }
 
-// Every candidate with its cost, written down from the rules rather than from the code.
-std::map<std::pair<int, int>, int64_t> Candidates(const ClusterView& view, uint64_t num_tokens) {
+// Every pair that could serve with its cost, written down from the rules rather than from the code.
+std::map<std::pair<int, int>, int64_t> Usable(const ClusterView& view, uint64_t num_tokens) {
   const auto fits = [&](const WorkerView& w) {
     return w.is_up && !w.is_draining && (w.context_length_max == 0 || num_tokens <= w.context_length_max) &&
            (w.kv_tokens_capacity == 0 || num_tokens <= w.kv_tokens_capacity);
@@ -74,6 +75,28 @@ std::map<std::pair<int, int>, int64_t> Candidates(const ClusterView& view, uint6
     }
   }
   return candidates;
+}
+
+// Of these the ones without an ejected worker; ejections of a pool count where at least half of it is in service, and
+// where that leaves something.
+std::map<std::pair<int, int>, int64_t> Candidates(const ClusterView& view, uint64_t num_tokens) {
+  const auto counts = [](const auto& workers) {
+    int num_ejected = 0, num_serving = 0;
+    for (const WorkerView& w : workers) {
+      num_serving += w.is_up && !w.is_draining;
+      num_ejected += w.is_up && !w.is_draining && w.is_ejected;
+    }
+    return 2 * num_ejected <= num_serving;
+  };
+  const bool prefills_count = counts(view.prefills), decodes_count = counts(view.decodes);
+  const auto all = Usable(view, num_tokens);
+  std::map<std::pair<int, int>, int64_t> candidates;
+  for (const auto& [pair, cost] : all) {
+    if (decodes_count && view.decodes[pair.first].is_ejected) continue;
+    if (prefills_count && view.prefills[pair.second].is_ejected) continue;
+    candidates[pair] = cost;
+  }
+  return candidates.empty() ? all : candidates;
 }
 
 TEST(PairPickerTest, PicksACheapestUsablePairOfAnyView) {
@@ -106,6 +129,18 @@ TEST(PairPickerTest, EqualPairsAreUsedInRotation) {
     used.insert({choice.prefill, choice.decode});
   }
   EXPECT_EQ(used.size(), 6u);
+}
+
+TEST(PairPickerTest, AnEjectedWorkerGetsNothingWhileOthersServe) {
+  ClusterView view = HealthyView(1, 3);
+  view.decodes[1].is_ejected = true;
+  for (WorkerView* busy : {static_cast<WorkerView*>(&view.decodes[0]), static_cast<WorkerView*>(&view.decodes[2])}) {
+    busy->requests_in_flight = 100;
+  }
+  for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_NE(PickPair(view, 1, turn)->decode, 1);
+  view.decodes[0].is_ejected = true;
+  EXPECT_EQ(PickPair(view, 1, 0)->decode, 1) << "most are ejected: it is not they who are at fault";
+  EXPECT_EQ(CountUsablePairs(view), 3);
 }
 
 TEST(PairPickerTest, SameViewAndTurnGiveTheSamePair) {

@@ -108,7 +108,11 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
 // Whatever still waits in the inbox is of the attempt that has failed.
 RequestState::Output PromptRun::OnAttemptFailed(const absl::Status& cause, bool is_worker_lost) {
   inbox_.DropWorkerEvents();
-  const Failover::Decision decision = failover_.OnFailure(cause, is_worker_lost, state_.num_generated(), Now());
+  Failover::Decision decision = failover_.OnFailure(cause, is_worker_lost, state_.num_generated(), Now());
+  if (decision.error.ok()) {
+    decision.look_at = std::max(decision.look_at, parts_.resume_pace->Reserve(Now()));
+    failover_.LooksFrom(decision.look_at);
+  }
   failed_at_ = Now();
   state_.EndAttempt();
   parts_.cluster->EndAttempt(request_id_);

@@ -20,6 +20,7 @@
 #include "router/pair_picker.h"
 #include "router/request_inbox.h"
 #include "router/request_state.h"
+#include "router/resume_pace.h"
 
 namespace tandem::router {
 
@@ -29,7 +30,8 @@ class PromptRun final {
     const base::Clock* clock = nullptr;
     Cluster* cluster = nullptr;
     RouterMetrics* metrics = nullptr;
-    uint64_t* turn = nullptr;                         // rotates among equal pairs
+    uint64_t* turn = nullptr;  // rotates among equal pairs
+    ResumePace* resume_pace = nullptr;
     std::optional<absl::Duration> failover_wait_max;  // nullopt: what fails is not tried again
   };
 

@@ -23,6 +23,7 @@
 #include "router/http/exchange.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
+#include "router/resume_pace.h"
 
 namespace boost::asio {
 class io_context;
@@ -46,6 +47,7 @@ struct PipelineSettings {
   size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
   // What its workers have failed goes on elsewhere, and waits so long for an elsewhere; nullopt: it fails.
   std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
+  int failovers_per_second = 200;  // of all requests; a burst of as many at once
   RequestLog log = RequestLog::kSummary;
   size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool
 };
@@ -110,6 +112,7 @@ class RequestPipeline final {
   const PipelineSettings settings_;
   std::vector<Run*> runs_;
   uint64_t turn_ = 0;  // rotates among equal pairs
+  ResumePace resume_pace_;
 };
 
 }  // namespace tandem::router

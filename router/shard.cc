@@ -236,6 +236,7 @@ class Shard::Loop final {
     shared_.metrics->streams_reattached.Increment(
         static_cast<double>(counters.streams_reattached - counted_.streams_reattached));
     shared_.metrics->workers_lost.Increment(static_cast<double>(counters.workers_lost - counted_.workers_lost));
+    shared_.metrics->ejections.Increment(static_cast<double>(counters.ejections - counted_.ejections));
     counted_ = counters;
     if (const absl::Duration lost_time = own_stall_.Observe(clock_.Now()); lost_time > absl::ZeroDuration()) {
       shared_.metrics->loop_stalls.Increment();

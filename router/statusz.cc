@@ -12,7 +12,8 @@ namespace {
 std::string StateOf(const WorkerView& worker) {
   if (!worker.is_up) return absl::StrCat("down: ", worker.detail);
   if (worker.is_removed) return "removed, finishes what runs";
-  return worker.is_draining ? "draining" : "up";
+  if (worker.is_draining) return "draining";
+  return worker.is_ejected ? "ejected: it failed again and again, others are preferred" : "up";
 }
 
 void AppendWorker(std::string& out, const char* role, const WorkerView& worker) {

@@ -1,5 +1,6 @@
 #include "router/openai/json_body.h"
 
+#include <algorithm>
 #include <new>
 
 #include "absl/status/statusor.h"
@@ -22,11 +23,15 @@ class BoundedMemory final : public json::memory_resource {
   void* do_allocate(size_t size, size_t alignment) override {
     if (size > bytes_left_) throw std::bad_alloc();
     bytes_left_ -= size;
-    return ::operator new(size, std::align_val_t(alignment));
+    return ::operator new(size, AlignmentOf(alignment));
   }
   void do_deallocate(void* memory, size_t size, size_t alignment) override {
     bytes_left_ += size;
-    ::operator delete(memory, std::align_val_t(alignment));
+    ::operator delete(memory, AlignmentOf(alignment));
+  }
+  // Boost.JSON gives a key back with another alignment than it asked for; up to this one both are the same.
+  static std::align_val_t AlignmentOf(size_t alignment) {
+    return std::align_val_t(std::max<size_t>(alignment, __STDCPP_DEFAULT_NEW_ALIGNMENT__));
   }
   bool do_is_equal(const json::memory_resource& other) const noexcept override { return this == &other; }
 

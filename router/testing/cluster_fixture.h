@@ -90,6 +90,20 @@ class ClusterTest : public testing::Test {
     sequence->mutable_tokens()->Add(tokens.begin(), tokens.end());
     channels_.to(decode).Receive(message);
   }
+  void SendEnd(const std::string& decode, const proto::RequestKey& key, const absl::Status& error) {
+    proto::WorkerMessage message;
+    *message.mutable_ended()->mutable_key() = key;
+    message.mutable_ended()->set_number(++num_ends_);
+    if (!error.ok()) {
+      message.mutable_ended()->mutable_error()->set_code(static_cast<int>(error.code()));
+      message.mutable_ended()->mutable_error()->set_message(std::string(error.message()));
+    }
+    channels_.to(decode).Receive(message);
+  }
+  void TickAlive() {
+    for (int i = 0; i < channels_.num_opened(); ++i) channels_.opened(i).HeartbeatWhereGreeted();
+    cluster_.Tick(now_);
+  }
   // The other workers live on; the lost one does not come back in time.
   void WaitInVain() {
     for (const absl::Duration end = now_ + kReattachWaitMax; now_ < end;) {
@@ -112,6 +126,7 @@ class ClusterTest : public testing::Test {
   FakeChannels channels_;
   Cluster cluster_;
   absl::Duration now_ = absl::Seconds(100);
+  uint64_t num_ends_ = 0;
 };
 
 }  // namespace tandem::router

@@ -187,6 +187,10 @@ class FakeWorker::Service final : public proto::DecodeWorker::Service, public pr
     absl::MutexLock lock(&mutex_);
     usable_peers_.insert(bootstrap_address);
   }
+  void ReportNobody() {
+    absl::MutexLock lock(&mutex_);
+    usable_peers_.clear();
+  }
   void ConfirmCancels(bool confirms) {
     absl::MutexLock lock(&mutex_);
     confirms_cancels_ = confirms;
@@ -346,6 +350,7 @@ void FakeWorker::AnswerEverything(std::vector<uint32_t> tokens, proto::FinishRea
   service_->AnswerEverything(std::move(tokens), finish);
 }
 void FakeWorker::ReportUsable(const std::string& bootstrap_address) { service_->ReportUsable(bootstrap_address); }
+void FakeWorker::ReportNobody() { service_->ReportNobody(); }
 void FakeWorker::ConfirmCancels(bool confirms) { service_->ConfirmCancels(confirms); }
 void FakeWorker::SetSilent(bool is_silent) { service_->SetSilent(is_silent); }
 void FakeWorker::Kill() { service_->Kill(); }

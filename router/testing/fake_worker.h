@@ -68,6 +68,7 @@ class FakeWorker final {
   void AnswerEverything(std::vector<uint32_t> tokens, proto::FinishReason finish);
   // The peer that each router hears of as usable right after its hello.
   void ReportUsable(const std::string& bootstrap_address);
+  void ReportNobody();  // takes that back, for routers that greet from now on
   void ConfirmCancels(bool confirms);
   void SetSilent(bool is_silent);  // no heartbeats
   void CutStreams();               // as a connection that breaks: the worker lives on
