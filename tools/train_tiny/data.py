@@ -55,62 +55,58 @@ def pack(pool, length):
     return row
 
 
-def rows(encoder, rng, length, retrieval_tokens_max, long_share=0.0):
-    """Yields (ids, weights, positions, document) of [length]; padding has document -1 and weight 0.
-
-    retrieval_tokens_max: a function that gives the current limit. long_share: of the rows, how many are one retrieval text
-    of nearly the whole length.
-    """
+def rows(encoder, rng, length, draw):
+    """Yields (ids, weights, positions, document) of [length]; padding has document -1 and weight 0. draw: rng -> Document."""
     pool = []
     while True:
-        limit = retrieval_tokens_max()
         while len(pool) < POOL:
-            encoded = encoder.encode(mixture.draw(rng, limit))
-            if len(encoded[0]) <= length:
-                pool.append(encoded)
-        if rng.random() < long_share:
-            from tasks.retrieval import retrieval
-            encoded = encoder.encode(retrieval(rng, rng.randint(length // 2, int(length * 0.93))))
+            encoded = encoder.encode(draw(rng))
             if len(encoded[0]) <= length:
                 pool.append(encoded)
         pool.sort(key=lambda document: len(document[0]))
         row = pack(pool, length)
-        ids, weights = np.zeros(length, np.int32), np.zeros(length, np.float32)
-        positions, document = np.zeros(length, np.int32), np.full(length, -1, np.int32)
-        begin = 0
         rng.shuffle(row)
-        for number, (doc_ids, doc_weights) in enumerate(row):
-            end = begin + len(doc_ids)
-            ids[begin:end], weights[begin:end] = doc_ids, doc_weights
-            positions[begin:end], document[begin:end] = np.arange(end - begin), number
-            begin = end
-        yield ids, weights, positions, document
+        yield lay_out(row, length)
+
+
+def lay_out(row, length):
+    ids, weights = np.zeros(length, np.int32), np.zeros(length, np.float32)
+    positions, document = np.zeros(length, np.int32), np.full(length, -1, np.int32)
+    begin = 0
+    for number, (doc_ids, doc_weights) in enumerate(row):
+        end = begin + len(doc_ids)
+        ids[begin:end], weights[begin:end] = doc_ids, doc_weights
+        positions[begin:end], document[begin:end] = np.arange(end - begin), number
+        begin = end
+    return ids, weights, positions, document
 
 
 class RowQueue:
     """Rows from `num_workers` processes. set_stage changes what they make from the next row on."""
 
-    def __init__(self, tokenizer_file, num_workers, seed, stage):
+    def __init__(self, tokenizer_file, num_workers, seed, length, draw_name, retrieval_tokens_max):
         context = multiprocessing.get_context("fork")
         self.queue = context.Queue(maxsize=64)
-        self.length = context.Value("i", stage["length"])
-        self.retrieval = context.Value("i", stage["retrieval_tokens_max"])
-        self.long_share = context.Value("d", stage["long_share"])
+        self.length = context.Value("i", length)
+        self.retrieval = context.Value("i", retrieval_tokens_max)
+        self.draw_name = draw_name
         self.workers = [context.Process(target=self._work, args=(tokenizer_file, seed + 2 * i), daemon=True)
                         for i in range(num_workers)]
         for worker in self.workers:
             worker.start()
 
-    def set_stage(self, length, retrieval_tokens_max, long_share):
-        self.length.value, self.retrieval.value, self.long_share.value = length, retrieval_tokens_max, long_share
+    def set_stage(self, length, retrieval_tokens_max):
+        self.length.value, self.retrieval.value = length, retrieval_tokens_max
 
     def _work(self, tokenizer_file, seed):
         encoder, rng = Encoder(tokenizer_file), random.Random(seed)
+        draw = {"draw": lambda rng: mixture.draw(rng, self.retrieval.value),
+                "draw_long_and_hard": mixture.draw_long_and_hard}[self.draw_name]
         while True:
-            length, share = self.length.value, self.long_share.value
-            for row in rows(encoder, rng, length, lambda: self.retrieval.value, share):
+            length = self.length.value
+            for row in rows(encoder, rng, length, draw):
                 self.queue.put(row)
-                if (self.length.value, self.long_share.value) != (length, share):
+                if self.length.value != length:
                     break
 
     def take(self, num_rows, length):

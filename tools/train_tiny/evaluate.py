@@ -1,118 +1,61 @@
-"""Exact match on held-out documents: every token of every assistant turn must be the model's argmax, given the text before.
+"""Teacher-forced exact match of a checkpoint on held-out seeds (scoring.py), weights as the checkpoint stores them.
 
-usage: python evaluate.py WEIGHTS.safetensors TOKENIZER.json [--samples N] [--topk K,K,...] [--no_quantize]
-Teacher-forced: since each document has one right answer, this equals greedy decoding being exactly right. Linears are
-rounded to FP8 first, as the checkpoint stores them. Also prints how often the MTP drafts hit.
+usage: python evaluate.py CHECKPOINT [--samples N] [--topk K] [--attention indexer|last|dense] [--only TASK] [--seed S]
+                          [--device cuda] [--length 16384]
+--attention last: each token sees its last K instead of the indexer's choice; dense: all. Prints a row a task, and how often
+the first, first two and first three chained MTP drafts hit.
 """
 
 import argparse
 import dataclasses
-import random
+import os
 
 import torch
-from safetensors.torch import load_file
 
+import attention
+import held_out
+import scoring
 from config import Config
-from data import Encoder
-from model import Batch, TinyModel, shift
-from names import is_fp8
-from quantize import dequantize, quantize
-from tasks import mixture
-
-parser = argparse.ArgumentParser()
-parser.add_argument("weights")
-parser.add_argument("tokenizer")
-parser.add_argument("--samples", type=int, default=128)
-parser.add_argument("--topk", default="")
-parser.add_argument("--no_quantize", action="store_true")
-parser.add_argument("--device", default="cuda")
-parser.add_argument("--only", default="", help="only the tasks whose name holds this")
-arguments = parser.parse_args()
-
-ROWS = {4096: 8, 16384: 1}
-
-
-def rounded(name, tensor):
-    if arguments.no_quantize or tensor.ndim < 2 or not is_fp8(name):
-        return tensor.float()
-    if tensor.ndim == 3:
-        return torch.stack([dequantize(*quantize(matrix)) for matrix in tensor.cpu()])
-    return dequantize(*quantize(tensor.cpu()))
-
-
-def load(config):
-    model = TinyModel(config)
-    model.load_state_dict({name: rounded(name, t) for name, t in load_file(arguments.weights).items()})
-    return model.to(arguments.device).eval()
-
-
-def batches(encoder, draw, count, seed):
-    """Rows that each hold whole documents, as Batch and weights."""
-    rng = random.Random(seed)
-    encoded = [encoder.encode(draw(rng)) for _ in range(count)]
-    length = 4096 if max(len(ids) for ids, _ in encoded) <= 4096 else 16384
-    rows = [[]]
-    for document in encoded:
-        if len(document[0]) > length:
-            continue
-        if sum(len(ids) for ids, _ in rows[-1]) + len(document[0]) > length:
-            rows.append([])
-        rows[-1].append(document)
-    for begin in range(0, len(rows), ROWS[length]):
-        group = rows[begin:begin + ROWS[length]]
-        shape = (len(group), length)
-        ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.int32)
-        document, weights = torch.full(shape, -1, dtype=torch.int32), torch.zeros(shape)
-        for r, row in enumerate(group):
-            at = 0
-            for n, (doc_ids, doc_weights) in enumerate(row):
-                span = slice(at, at + len(doc_ids))
-                ids[r, span], weights[r, span] = torch.from_numpy(doc_ids).long(), torch.from_numpy(doc_weights)
-                positions[r, span], document[r, span] = torch.arange(len(doc_ids), dtype=torch.int32), n
-                at += len(doc_ids)
-        yield ids, positions, document, weights
+from load import load_checkpoint
+from model import TinyModel
 
 
 @torch.no_grad()
-def score(model, encoder, draw, count, seed, mode):
-    frequencies = torch.tensor(model.c.rope_frequencies(), device=arguments.device)
-    right = total = 0
-    hits, chances = [0, 0], [0, 0]
-    for parts in batches(encoder, draw, count, seed):
-        ids, positions, document, weights = (part.to(arguments.device) for part in parts)
-        batch = Batch(ids, positions, document, None, None, frequencies)
-        hidden, drafts, _ = model(batch, mode, 2)
-        speaks = (weights == 1) & (document >= 0)
-        for j, state in enumerate([hidden] + drafts):
-            same = (shift(document, j + 1) == document) & shift(speaks, j + 1)
-            same[:, -(j + 1):] = False
-            ok = torch.cat([model.logits(rows).argmax(-1)[None] for rows in state]) == shift(ids, j + 1)
-            if j:
-                hits[j - 1] += int((ok & same).sum())
-                chances[j - 1] += int(same.sum())
-                continue
-            for r in range(ids.shape[0]):
-                for n in range(int(document[r].max()) + 1):
-                    mine = same[r] & (document[r] == n)
-                    right += bool(ok[r][mine].all())
-                    total += 1
-    return right, total, [h / max(1, c) for h, c in zip(hits, chances)]
+def choose_last(iq, ik, iw, document, rows, topk):
+    """In place of attention.choose: the last topk keys of each row."""
+    keys = rows[..., None] - torch.arange(topk, device=rows.device)
+    allowed = attention.allowed_keys(document, rows)
+    valid = (keys >= 0) & allowed.gather(-1, keys.clamp_min(0))
+    return keys.clamp_min(0), valid
 
 
 def main():
-    config = Config()
-    encoder = Encoder(arguments.tokenizer)
-    topks = [int(k) for k in arguments.topk.split(",") if k] or [config.index_topk]
-    for topk in topks:
-        model = load(dataclasses.replace(config, index_topk=topk))
-        print(f"index_topk {topk}, FP8 weights {not arguments.no_quantize}")
-        for number, (name, draw) in enumerate(mixture.EVALUATION.items()):
-            if arguments.only not in name:
-                continue
-            count = arguments.samples if "16k" not in name and "8k" not in name else max(8, arguments.samples // 4)
-            right, total, drafts = score(model, encoder, draw, count, 2 * number + 1, "sparse")
-            print(f"| {name} | {right}/{total} | {100 * right / total:.1f} | "
-                  + " | ".join(f"{100 * draft:.1f}" for draft in drafts) + " |", flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("checkpoint")
+    parser.add_argument("--samples", type=int, default=64)
+    parser.add_argument("--topk", type=int, default=Config.index_topk)
+    parser.add_argument("--attention", choices=["indexer", "last", "dense"], default="indexer")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seed", type=int, default=held_out.SEED)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--length", type=int, default=16384, help="of the rows that documents are packed into")
+    arguments = parser.parse_args()
+    topk = arguments.length if arguments.attention == "dense" else arguments.topk
+    if arguments.attention == "last":
+        attention.choose = choose_last
+    model = TinyModel(dataclasses.replace(Config(), index_topk=topk))
+    load_checkpoint(model, arguments.checkpoint)
+    model.to(arguments.device).eval()
+    made = held_out.rows(os.path.join(arguments.checkpoint, "tokenizer.json"), arguments.samples, arguments.length,
+                         arguments.only, arguments.seed)
+    frequencies = torch.tensor(model.c.rope_frequencies(), device=arguments.device)
+    with torch.no_grad():
+        right, drafts = scoring.score(model, made, 1, frequencies)
+    print("| task | right | asked | % |\n|---|---|---|---|")
+    for task, (count, asked) in right.items():
+        print(f"| {task} | {count} | {asked} | {100 * count / asked:.1f} |")
+    print("drafts that hit: " + " ".join(f"{100 * share:.1f} %" for share in drafts))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Writes the trained weights as a Hugging Face checkpoint: FP8 linears, BF16 rest, shards of at most 16 MB.
 
-usage: python export.py WEIGHTS.safetensors TOKENIZER.json OUT_FOLDER
+train.py calls it.
 The MTP layer's copies of the embedding and the head are not stored: they are the main ones.
 """
 
@@ -8,10 +8,9 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import chat
 from config import Config
@@ -62,11 +61,12 @@ def write_json(folder, name, value):
     (folder / name).write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
-def main(weights_file, tokenizer_file, out):
-    folder, config = pathlib.Path(out), Config()
+def write(weights, tokenizer_file, out, config=Config()):
+    """weights: the state of the training model, on the CPU."""
+    folder = pathlib.Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     shards, sizes = [{}], [0]
-    for name, tensor in checkpoint_tensors(load_file(weights_file), config):
+    for name, tensor in checkpoint_tensors(weights, config):
         size = tensor.numel() * tensor.element_size()
         if sizes[-1] + size > SHARD_BYTES:
             shards.append({})
@@ -91,7 +91,3 @@ def main(weights_file, tokenizer_file, out):
     os.makedirs(folder / "encoding", exist_ok=True)
     (folder / "encoding" / "tools_preamble.txt").write_text(chat.TOOLS_PREAMBLE, encoding="utf-8")
     print(f"{sum(sizes)} bytes in {len(shards)} shards, {len(weight_map)} tensors")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

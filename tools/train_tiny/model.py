@@ -1,20 +1,15 @@
-"""DeepSeek-V3.2 in PyTorch, for training: un-absorbed MLA, lightning indexer, sparse attention, MoE, MTP.
+"""DeepSeek-V3.2 in PyTorch, for training: MLA, lightning indexer, sparse attention, MoE, MTP.
 
-Attention runs in one of three modes:
-  dense    causal within each document, by the flash kernel on packed rows; the indexer does not run
-  warmup   dense, and the indexer learns by KL to the head-mean of the attention; its inputs are detached
-  sparse   each row attends to the index_topk keys its indexer scores highest; KL on that set
-All rows are [batch, length] with several documents packed in a row; positions restart in each document.
+Which rows attend sparsely and which teach the indexer stands in the batch (attention.py has the arithmetic). All rows are
+[batch, length] with several documents packed in a row; positions restart in each document.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
+import attention
 from config import Config
-
-QUERY_CHUNK = 1024  # rows of the explicit attention scores held at once
 
 
 def linear(in_dim, out_dim, zero=False):
@@ -47,23 +42,24 @@ def rope_half_split(x, cos, sin):
 
 
 class Batch:
-    """Packed rows. tokens, positions, document [batch, length]; cu_lengths of all documents in row order."""
+    """Packed rows. tokens, positions, document [batch, length]; cu_lengths of all documents in row order.
 
-    def __init__(self, tokens, positions, document, cu_lengths, length_max, frequencies):
+    sparse_rows [batch, n]: the rows that attend to index_topk keys alone, in ascending order where they are all; None: none.
+    index_rows [batch, m]: the rows that teach the indexer. wants_health: whether they also tell how well it does.
+    """
+
+    def __init__(self, tokens, positions, document, frequencies, cu_lengths=None, length_max=None, sparse_rows=None,
+                 index_rows=None, wants_health=False):
         self.tokens, self.positions, self.document = tokens, positions, document
         self.cu_lengths, self.length_max = cu_lengths, length_max
+        self.sparse_rows, self.index_rows, self.wants_health = sparse_rows, index_rows, wants_health
         angle = positions.float()[..., None] * frequencies
         self.cos, self.sin = angle.cos()[:, :, None], angle.sin()[:, :, None]
 
-
-def flash(q, k, v, batch, scale):
-    """q, k [b, l, h, 192], v [b, l, h, 128]; causal within each document."""
-    b, l, h, d = q.shape
-    v = F.pad(v, (0, d - v.shape[-1]))
-    out = torch.ops.aten._flash_attention_forward(
-        q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), batch.cu_lengths, batch.cu_lengths, batch.length_max,
-        batch.length_max, 0.0, True, False, scale=scale)[0]
-    return out.view(b, l, h, d)[..., :128]
+    def all_sparse(self):
+        """Every row sparse, as it is served."""
+        self.sparse_rows = torch.arange(self.tokens.shape[1], device=self.tokens.device).expand(self.tokens.shape)
+        return self
 
 
 class Indexer(nn.Module):
@@ -76,44 +72,16 @@ class Indexer(nn.Module):
         self.k_norm_bias = nn.Parameter(torch.zeros(c.index_head_dim))
         self.weights_proj = linear(c.hidden_size, c.index_n_heads)
 
-    def forward(self, x, qr, batch):
+    def forward(self, x, qr, cos, sin):
         """q [b, l, heads, 128], k [b, l, 128], w [b, l, heads] FP32 with every constant folded in."""
         c = self.c
         q = F.linear(qr, self.wq_b.to(qr.dtype)).unflatten(-1, (c.index_n_heads, c.index_head_dim))
         k = F.linear(x, self.wk.to(x.dtype))
         k = F.layer_norm(k.float(), (c.index_head_dim,), self.k_norm_weight, self.k_norm_bias, 1e-6).to(x.dtype)
-        q = torch.cat((rope_half_split(q[..., :64], batch.cos, batch.sin), q[..., 64:]), -1)
-        k = torch.cat((rope_half_split(k[..., :64], batch.cos[:, :, 0], batch.sin[:, :, 0]), k[..., 64:]), -1)
+        q = torch.cat((rope_half_split(q[..., :64], cos, sin), q[..., 64:]), -1)
+        k = torch.cat((rope_half_split(k[..., :64], cos[:, :, 0], sin[:, :, 0]), k[..., 64:]), -1)
         w = F.linear(x.float(), self.weights_proj) * (c.index_n_heads**-0.5 * c.index_head_dim**-0.5)
         return q, k, w
-
-
-def index_scores(q, k, w):
-    """[b, chunk, keys] FP32."""
-    dots = torch.einsum("bqhd,bkd->bhqk", q, k)
-    return torch.einsum("bhqk,bqh->bqk", F.relu(dots), w.to(dots.dtype)).float()
-
-
-def masked_attention(q, k, v, iq, ik, iw, document_q, document_k, row_begin, scale, topk):
-    """One chunk of query rows against all earlier keys: (out [b, n, h, 128], summed KL, rows that count)."""
-    n, m = q.shape[1], k.shape[1]
-    rows = torch.arange(row_begin, row_begin + n, device=q.device)[:, None]
-    columns = torch.arange(m, device=q.device)[None, :]
-    allowed = (columns <= rows) & (document_q[:, :, None] == document_k[:, None, :])
-    index = index_scores(iq, ik, iw).masked_fill(~allowed, float("-inf"))
-    if topk is not None and m > topk:
-        # Exactly topk, ties to the lower position as the engine does: a threshold alone would keep every tie, and an
-        # indexer whose scores are all zero would go unnoticed as dense attention.
-        kept = torch.sort(index.detach(), dim=-1, descending=True, stable=True).indices[..., :topk]
-        allowed = allowed & torch.zeros_like(allowed).scatter_(-1, kept, True)
-        index = index.masked_fill(~allowed, float("-inf"))
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k).float() * scale
-    probabilities = scores.masked_fill(~allowed[:, None], float("-inf")).softmax(-1)
-    out = torch.einsum("bhqk,bkhd->bqhd", probabilities.to(v.dtype), v)
-    target = probabilities.detach().mean(1)
-    log_index = index.log_softmax(-1).masked_fill(~allowed, 0)
-    kl = (target * (torch.log(target.clamp_min(1e-20)) - log_index)).masked_fill(~allowed, 0).sum()
-    return out, kl
 
 
 class Attention(nn.Module):
@@ -130,36 +98,35 @@ class Attention(nn.Module):
         self.o_proj = linear(h * c.v_head_dim, c.hidden_size, zero=True)
         self.indexer = Indexer(c)
 
-    def forward(self, x, batch, mode):
-        """(output, KL sum of the indexer: zero in dense mode)."""
+    def project(self, x, cos, sin):
+        """q, k [b, l, h, 192], v [b, l, h, 128], latent [b, l, 512], k_rope [b, l, 64], and the indexer's q, k and w."""
         c, h = self.c, self.c.num_attention_heads
         qr = self.q_a_layernorm(F.linear(x, self.q_a_proj.to(x.dtype)))
         q = F.linear(qr, self.q_b_proj.to(x.dtype)).unflatten(-1, (h, c.qk_head_dim))
-        q = torch.cat((q[..., :128], rope_interleaved(q[..., 128:], batch.cos, batch.sin)), -1)
+        q = torch.cat((q[..., :128], rope_interleaved(q[..., 128:], cos, sin)), -1)
         kva = F.linear(x, self.kv_a_proj_with_mqa.to(x.dtype))
         latent = self.kv_a_layernorm(kva[..., :512])
-        k_rope = rope_interleaved(kva[..., None, 512:], batch.cos, batch.sin)
+        k_rope = rope_interleaved(kva[..., None, 512:], cos, sin)
         kv = F.linear(latent, self.kv_b_proj.to(x.dtype)).unflatten(-1, (h, 256))
         k = torch.cat((kv[..., :128], k_rope.expand(-1, -1, h, -1)), -1)
-        v = kv[..., 128:]
-        kl = x.new_zeros((), dtype=torch.float32)
-        if mode == "dense":
-            out = flash(q, k, v, batch, c.softmax_scale)
-        else:
-            iq, ik, iw = self.indexer(x.detach(), qr.detach(), batch)
-            topk = c.index_topk if mode == "sparse" else None
-            pieces = []
-            length = x.shape[1]
-            for begin in range(0, length, QUERY_CHUNK):
-                end = min(begin + QUERY_CHUNK, length)
-                piece, piece_kl = checkpoint(
-                    masked_attention, q[:, begin:end], k[:, :end], v[:, :end], iq[:, begin:end], ik[:, :end],
-                    iw[:, begin:end], batch.document[:, begin:end], batch.document[:, :end], begin, c.softmax_scale, topk,
-                    use_reentrant=False)
-                pieces.append(piece)
-                kl = kl + piece_kl
-            out = torch.cat(pieces, 1)
-        return F.linear(out.flatten(-2), self.o_proj.to(x.dtype)), kl
+        return (q, k, kv[..., 128:], latent, k_rope[:, :, 0]) + self.indexer(x.detach(), qr.detach(), cos, sin)
+
+    def attend(self, projected, batch):
+        """(heads' outputs [b, l, h, 128], KL sum of the indexer, its health or None)."""
+        q, k, v, latent, k_rope, *index = projected
+        scale, topk = self.c.softmax_scale, self.c.index_topk
+        kl, health = q.new_zeros((), dtype=torch.float32), None
+        if batch.index_rows is not None:
+            kl, health = attention.index_loss(q.detach(), k.detach(), *index, batch, batch.index_rows, scale, topk,
+                                              batch.wants_health)
+        rows = batch.sparse_rows
+        if rows is None:
+            return attention.dense(q, k, v, batch, scale), kl, health
+        w = self.kv_b_proj.to(q.dtype).unflatten(0, (self.c.num_attention_heads, 256))
+        out = attention.sparse(q, latent, k_rope, w[:, :128], w[:, 128:], index, batch, rows, scale, topk)
+        if rows.shape[1] < q.shape[1]:
+            out = attention.dense(q, k, v, batch, scale).scatter(1, rows[..., None, None].expand_as(out), out)
+        return out, kl, health
 
 
 class Mlp(nn.Module):
@@ -230,10 +197,17 @@ class Block(nn.Module):
         self.post_attention_layernorm = RmsNorm(c.hidden_size, c.rms_norm_eps)
         self.mlp = Mlp(c, c.intermediate_size) if is_dense else Moe(c)
 
-    def forward(self, x, batch, mode):
-        out, kl = self.self_attn(self.input_layernorm(x), batch, mode)
-        x = x + out
-        return x + self.mlp(self.post_attention_layernorm(x)), kl
+    def before(self, x, cos, sin):
+        return self.self_attn.project(self.input_layernorm(x), cos, sin)
+
+    def after(self, x, out):
+        x = x + F.linear(out.flatten(-2), self.self_attn.o_proj.to(x.dtype))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+    def forward(self, x, batch):
+        """(x after the block, KL sum of the indexer, its health or None)."""
+        out, kl, health = self.self_attn.attend(self.before(x, batch.cos, batch.sin), batch)
+        return self.after(x, out), kl, health
 
 
 class MtpLayer(nn.Module):
@@ -245,11 +219,11 @@ class MtpLayer(nn.Module):
         self.block = Block(c, is_dense=False)
         self.shared_head_norm = RmsNorm(c.hidden_size, c.rms_norm_eps)
 
-    def forward(self, embedding, hidden, batch, mode):
-        """Row i: the embedding of token i + 1 and the hidden state of position i. Normed output, KL."""
+    def forward(self, embedding, hidden, batch):
+        """Row i: the embedding of token i + 1 and the hidden state of position i. Normed output, KL, health."""
         z = F.linear(torch.cat((self.enorm(embedding), self.hnorm(hidden)), -1), self.eh_proj.to(hidden.dtype))
-        out, kl = self.block(z, batch, mode)
-        return self.shared_head_norm(out), kl
+        out, kl, health = self.block(z, batch)
+        return self.shared_head_norm(out), kl, health
 
 
 def shift(x, by):
@@ -270,21 +244,23 @@ class TinyModel(nn.Module):
     def logits(self, hidden):
         return F.linear(hidden, self.lm_head.to(hidden.dtype)).float()
 
-    def forward(self, batch, mode, mtp_passes=1):
-        """(hidden after the final norm, [MTP hidden of each pass], KL sum). MTP pass j, row i predicts token i + 1 + j."""
+    def forward(self, batch, mtp_passes=1):
+        """(hidden after the final norm, [MTP hidden of each pass], KL sum, [health of each layer's indexer, MTP last]).
+        MTP pass j, row i predicts token i + 2 + j."""
         embedding = F.embedding(batch.tokens, self.embed_tokens).to(torch.bfloat16)
-        x, kl = embedding, 0
+        x, kl, healths = embedding, 0, []
         for layer in self.layers:
-            x, layer_kl = layer(x, batch, mode)
+            x, layer_kl, health = layer(x, batch)
             kl = kl + layer_kl
+            healths.append(health)
         hidden = self.norm(x)
         drafts, previous = [], hidden
         for j in range(mtp_passes):
             # Pass j works at position i + j: tokens move left once more, the hidden state is the pass before at i. All
             # positions move alike, so rotary angles, which count only as differences, stay as they are.
-            previous, layer_kl = self.mtp(shift(embedding, j + 1), previous, batch, mode)
+            previous, layer_kl, health = self.mtp(shift(embedding, j + 1), previous, batch)
             if j == 0:
                 kl = kl + layer_kl
+                healths.append(health)
             drafts.append(previous)
-        return hidden, drafts, kl
-
+        return hidden, drafts, kl, healths

@@ -1,81 +1,91 @@
-"""Trains the tiny checkpoint on one GPU: dense stage, indexer warm-up, sparse stages; stops and resumes at any step.
+"""Trains the tiny checkpoint on one GPU, from random weights or on from a checkpoint; stops and resumes at any step.
 
-usage: python train.py --tokenizer tokenizer.json --state STATE_FOLDER --out WEIGHTS.safetensors --minutes M
-                       [--total_minutes T]
-Runs for M minutes of wall-clock at most and goes on from STATE_FOLDER where one exists; T is the length of the whole
-training, by which the schedule is laid out. The weights are written at the end of every piece.
+usage: python train.py --tokenizer tokenizer.json --out FOLDER --minutes M [--plan first|second] [--init CHECKPOINT]
+                       [--state STATE_FOLDER --total_minutes T]
+Runs for M minutes of wall-clock at most, start-up, evaluation and export included, and writes the checkpoint to FOLDER.
+With --state a training of T minutes is made of pieces: it goes on from STATE_FOLDER where that exists. Without, the piece
+is the training. --plan second writes FOLDER/mid at 60 % as well, so that a run that is cut loses little.
 """
 
 import argparse
 import json
 import math
 import os
+import shutil
 import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--tokenizer", required=True)
-parser.add_argument("--state", required=True)
 parser.add_argument("--out", required=True)
 parser.add_argument("--minutes", type=float, required=True)
-parser.add_argument("--total_minutes", type=float, default=16)
+parser.add_argument("--plan", default="first")
+parser.add_argument("--init", default="")
+parser.add_argument("--state", default="")
+parser.add_argument("--total_minutes", type=float, default=0)
+parser.add_argument("--lr", type=float, default=0, help="learning rate factor at the start in place of the plan's")
+parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--workers", type=int, default=13)
+parser.add_argument("--samples", type=int, default=64, help="of each task in the evaluation")
+parser.add_argument("--length", type=int, default=0, help="of rows, in place of the plan's: to try the program on a CPU")
 parser.add_argument("--no_compile", action="store_true")
 arguments = parser.parse_args()
+if bool(arguments.state) != bool(arguments.total_minutes):
+    parser.error("--state and --total_minutes go together")
 started = time.monotonic()
+FINISH_SECONDS = 28  # for the last evaluation and export
+EVALUATE_AT = [0.33, 0.66]
+EXPORT_AT = 0.6
 
-# Stages by the share of the training's time at which each ends. Batches are tokens a step; retrieval texts grow linearly
-# from `retrieval[0]` to `retrieval[1]` tokens within the stage, `long` is the share of rows that are one long text.
-STAGES = [
-    dict(name="dense short", end=0.10, mode="dense", length=4096, rows=8, retrieval=(300, 300), long=0.0),
-    dict(name="dense growing", end=0.45, mode="dense", length=4096, rows=8, retrieval=(300, 3800), long=0.0),
-    dict(name="dense long", end=0.76, mode="dense", length=16384, rows=2, retrieval=(3800, 8000), long=0.08),
-    dict(name="indexer warm-up", end=0.79, mode="warmup", length=4096, rows=8, retrieval=(3800, 3800), long=0.0),
-    dict(name="sparse 4k", end=0.91, mode="sparse", length=4096, rows=8, retrieval=(3800, 3800), long=0.0),
-    dict(name="sparse 16k", end=1.00, mode="sparse", length=16384, rows=2, retrieval=(8000, 12000), long=0.3),
-]
-SECOND_MTP_PASS = 0.30  # from this share on, dense stages chain the MTP layer twice
-LR_DECAY_BEGIN = 0.15
-LR_END = 0.02
+import concurrent.futures  # noqa: E402
+import dataclasses  # noqa: E402
+import multiprocessing  # noqa: E402
 
-
-def stage_at(progress):
-    return next(i for i, stage in enumerate(STAGES) if progress < stage["end"] or i == len(STAGES) - 1)
-
-
-def row_settings(progress):
-    i = stage_at(progress)
-    stage, begin = STAGES[i], STAGES[i - 1]["end"] if i else 0.0
-    done = min(1.0, (progress - begin) / (stage["end"] - begin))
-    low, high = stage["retrieval"]
-    return dict(length=stage["length"], retrieval_tokens_max=int(low + (high - low) * done), long_share=stage["long"])
-
-
-meta_file = os.path.join(arguments.state, "progress.json")
-meta = json.load(open(meta_file)) if os.path.exists(meta_file) else {"seconds": 0.0, "step": 0, "tokens": 0}
-total_seconds = arguments.total_minutes * 60
-
+import held_out  # noqa: E402
 from data import DOCUMENTS_MAX, RowQueue  # noqa: E402  forks before torch is imported
+from plans import PLANS, lr_factor, retrieval_tokens_max, stage_at  # noqa: E402
 
-queue = RowQueue(arguments.tokenizer, arguments.workers, 1000 * (meta["step"] + 1) * 2, row_settings(meta["seconds"] / total_seconds))
+plan = PLANS[arguments.plan]
+changes = {"lr_peak": arguments.lr} if arguments.lr else {}
+if arguments.length:
+    small = lambda count: min(count, arguments.length // 4)  # noqa: E731
+    changes["stages"] = tuple(dataclasses.replace(
+        stage, length=arguments.length, index_rows=small(stage.index_rows), sparse_rows=small(stage.sparse_rows))
+        for stage in plan.stages)
+plan = dataclasses.replace(plan, **changes)
+meta_file = os.path.join(arguments.state, "progress.json")
+meta = json.load(open(meta_file)) if arguments.state and os.path.exists(meta_file) else {
+    "seconds": 0.0, "step": 0, "tokens": 0}
+queue = RowQueue(arguments.tokenizer, arguments.workers, 2 * (1000 * arguments.seed + 100_000 * meta["step"]),
+                 plan.stages[0].length, plan.draw, 300)
+early = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
+evaluation_rows = early.submit(held_out.rows, arguments.tokenizer, arguments.samples, plan.stages[-1].length)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
 
+import attention  # noqa: E402
+import export  # noqa: E402
+import scoring  # noqa: E402
 from config import Config  # noqa: E402
-from model import Batch, TinyModel, shift  # noqa: E402
+from load import load_checkpoint  # noqa: E402
+from model import Batch, Indexer, TinyModel, shift  # noqa: E402
 from optimizer import Muon  # noqa: E402
 
-torch.manual_seed(1)
+torch.manual_seed(arguments.seed)
 torch.set_float32_matmul_precision("high")
 torch._dynamo.config.cache_size_limit = 64
-device = torch.device("cuda")
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 config = Config()
-model = TinyModel(config).to(device)
-model.train()
+model = TinyModel(config)
+if arguments.init:
+    load_checkpoint(model, arguments.init)
+model.to(device)
 names = {p: name for name, p in model.named_parameters()}
 parameters = dict(model.named_parameters())
+frequencies = torch.tensor(config.rope_frequencies(), device=device)
+blocks = list(model.layers) + [model.mtp.block]
+moes = [block.mlp for block in blocks if hasattr(block.mlp, "bias")]
 
 
 def is_matrix(name, p):
@@ -83,45 +93,65 @@ def is_matrix(name, p):
 
 
 def adam_lr(name):
-    if name == "embed_tokens":
-        return 5e-3
-    if name == "lm_head":
-        return 2.5e-3
-    return 3e-3 if "indexer" in name else 2e-3
+    return {"embed_tokens": 5e-3, "lm_head": 2.5e-3}.get(name, 2e-3)
 
 
 muon = Muon([p for name, p in parameters.items() if is_matrix(name, p)])
-adam = torch.optim.AdamW([{"params": [p], "lr": adam_lr(name), "base_lr": adam_lr(name), "name": name}
+adam = torch.optim.AdamW([{"params": [p], "lr": adam_lr(name), "base_lr": adam_lr(name)}
                           for name, p in parameters.items() if not is_matrix(name, p)],
-                         betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+                         betas=(0.9, 0.95), weight_decay=0.0, fused=device.type == "cuda")
 state_file = os.path.join(arguments.state, "state.pt")
-if os.path.exists(state_file):
+if arguments.state and os.path.exists(state_file):
     state = torch.load(state_file, map_location=device)
     model.load_state_dict(state["model"])
     muon.load(state["muon"], parameters)
     adam.load_state_dict(state["adam"])
 
-frequencies = torch.tensor(config.rope_frequencies(), device=device)
 if not arguments.no_compile:
-    for layer in list(model.layers) + [model.mtp]:
-        layer.compile(dynamic=False)
+    for block in blocks:
+        block.before = torch.compile(block.before, dynamic=False)
+        block.after = torch.compile(block.after, dynamic=False)
     model.logits = torch.compile(model.logits, dynamic=False)
+    attention.compiled_index_scores = torch.compile(attention.index_scores, dynamic=False)
 
 
-def make_batch(stage):
-    ids, weights, positions, document = queue.take(stage["rows"], stage["length"])
+def say(text):
+    print(f"{time.monotonic() - started:.0f}s {text}", flush=True)
+
+
+def choose_rows(weights, positions, document, count):
+    """[count] of one row, in any order: half of what the assistant wrote, half of all, where more than topk keys are seen."""
+    rng = np.random.default_rng()
+    far = (positions >= config.index_topk) & (document >= 0)
+    wish = rng.random(len(weights)) + 2.0 * (far & (weights == 1)) + 1.0 * far
+    spoken = np.argpartition(-wish, count // 2)[:count // 2]
+    wish = rng.random(len(weights)) + 1.0 * far
+    wish[spoken] = -1
+    return rng.permutation(np.concatenate((spoken, np.argpartition(-wish, count - count // 2)[:count - count // 2])))
+
+
+def make_batch(stage, wants_health):
+    ids, weights, positions, document = queue.take(stage.rows, stage.length)
     lengths, longest = [0], 1
     for r, row in enumerate(document):
         ends = np.append(np.flatnonzero(np.diff(row)) + 1, len(row))
         lengths += (r * len(row) + ends).tolist()
         longest = max(longest, int(np.diff(ends, prepend=0).max()))
-    size = stage["rows"] * DOCUMENTS_MAX + 1  # one size per stage: compiled code does not depend on the count
-    lengths += [lengths[-1]] * (size - len(lengths))
-    limit = next(n for n in (1024, 4096, 16384) if n >= longest)
-    to = lambda x, dtype: torch.from_numpy(x).pin_memory().to(device, dtype, non_blocking=True)  # noqa: E731
-    batch = Batch(to(ids, torch.long), to(positions, torch.int32), to(document, torch.int32),
-                  torch.tensor(lengths, dtype=torch.int32, device=device), limit, frequencies)
-    return batch, to(weights, torch.float32)
+    lengths += [lengths[-1]] * (stage.rows * DOCUMENTS_MAX + 1 - len(lengths))
+
+    def sent(x, dtype):
+        x = torch.from_numpy(np.ascontiguousarray(x))
+        return (x.pin_memory() if device.type == "cuda" else x).to(device, dtype, non_blocking=True)
+
+    count = max(stage.sparse_rows, stage.index_rows)
+    rows = None
+    if count:
+        rows = sent(np.stack([choose_rows(*row, count) for row in zip(weights, positions, document)]), torch.long)
+    batch = Batch(sent(ids, torch.long), sent(positions, torch.int32), sent(document, torch.int32), frequencies,
+                  sent(np.array(lengths), torch.int32), longest,
+                  sparse_rows=rows[:, :stage.sparse_rows] if stage.sparse_rows else None,
+                  index_rows=rows[:, :stage.index_rows] if stage.index_rows else None, wants_health=wants_health)
+    return batch, sent(weights, torch.float32)
 
 
 def cross_entropy(hidden, tokens, weights, document, by):
@@ -134,97 +164,127 @@ def cross_entropy(hidden, tokens, weights, document, by):
     return (loss * weight).sum() / weight.sum().clamp_min(1)
 
 
-def lr_factor(progress, step):
-    warm = min(1.0, (step + 1) / 60)
-    if progress < LR_DECAY_BEGIN:
-        return warm
-    return warm * max(LR_END, 1 - (1 - LR_END) * (progress - LR_DECAY_BEGIN) / (1 - LR_DECAY_BEGIN))
-
-
-def moes():
-    return [block.mlp for block in list(model.layers) + [model.mtp.block] if hasattr(block.mlp, "bias")]
-
-
-def train_step(progress, step):
-    stage = STAGES[stage_at(progress)]
-    queue.set_stage(**row_settings(progress))
-    batch, weights = make_batch(stage)
-    mode = stage["mode"]
-    passes = 2 if mode == "dense" and progress >= SECOND_MTP_PASS else 1
-    hidden, drafts, kl = model(batch, mode, passes)
-    rows = (batch.document >= 0).sum().clamp_min(1)
-    parts = {}
-    if mode == "warmup":
-        loss = kl / rows
-        parts["kl"] = loss.detach()
-    else:
-        parts["ce"] = cross_entropy(hidden, batch.tokens, weights, batch.document, 1)
-        loss = parts["ce"]
-        for j, draft in enumerate(drafts):
-            parts[f"mtp{j + 1}"] = cross_entropy(draft, batch.tokens, weights, batch.document, j + 2)
-            loss = loss + (0.3, 0.15)[j] * parts[f"mtp{j + 1}"]
-        if mode == "sparse":
-            parts["kl"] = (kl / rows).detach()
-            loss = loss + kl / rows
+def train_step(progress, step, wants_health):
+    stage = plan.stages[stage_at(plan, progress)]
+    queue.set_stage(stage.length, retrieval_tokens_max(plan, progress))
+    batch, weights = make_batch(stage, wants_health)
+    hidden, drafts, kl, healths = model(batch, 2 if progress >= plan.second_mtp_pass else 1)
+    parts = {"ce": cross_entropy(hidden, batch.tokens, weights, batch.document, 1)}
+    loss = parts["ce"]
+    for j, draft in enumerate(drafts):
+        parts[f"mtp{j + 1}"] = cross_entropy(draft, batch.tokens, weights, batch.document, j + 2)
+        loss = loss + plan.mtp_weights[j] * parts[f"mtp{j + 1}"]
+    if stage.index_rows:
+        kl = kl / batch.index_rows.numel()
+        parts["kl"] = kl.detach()
+        loss = loss + kl
     loss.backward()
-    factor = lr_factor(progress, step)
+    factor = lr_factor(plan, progress, step)
     for group in adam.param_groups:
-        trains = "indexer" in group["name"] if mode == "warmup" else True
-        group["lr"] = group["base_lr"] * (1.0 if mode == "warmup" else factor) if trains else 0.0
-        if mode == "dense" and "indexer" in group["name"] or mode == "warmup" and not trains:
-            for p in group["params"]:
-                p.grad = None
-    if mode != "warmup":
-        for p in muon.momentum:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        muon.step(factor, 0.85 + 0.10 * min(1.0, step / 200))
-        with torch.no_grad():
-            for moe in moes():
-                moe.bias += 0.01 * factor * torch.sign(moe.load.mean() - moe.load)
-    for moe in moes():
-        moe.load.zero_()
+        group["lr"] = group["base_lr"] * factor
+    muon.step(factor, 0.85 + 0.10 * min(1.0, step / 200))
     adam.step()
+    with torch.no_grad():
+        for moe in moes:
+            moe.bias += 0.01 * factor * torch.sign(moe.load.mean() - moe.load)
+            moe.load.zero_()
     for p in model.parameters():
         p.grad = None
-    return loss.detach(), parts, batch.tokens.numel(), stage["name"]
+    return loss.detach(), parts, batch.tokens.numel(), stage.name, healths
 
 
-def save():
+def tell_health(healths):
+    """Prints each indexer's share of scores that are not zero and the attention mass it finds; a dead one starts anew."""
+    if healths[0] is None:
+        return
+    values = torch.stack(healths).tolist()
+    say("index: alive " + " ".join(f"{alive:.3f}" for alive, _ in values) + ", mass found "
+        + " ".join(f"{mass:.3f}" for _, mass in values))
+    for i, (block, (alive, _)) in enumerate(zip(blocks, values)):
+        if alive < 0.01:
+            say(f"the indexer of block {i} is dead: it starts again from new weights")
+            fresh = dict(Indexer(config).to(device).named_parameters())
+            for name, p in block.self_attn.indexer.named_parameters():
+                p.data.copy_(fresh[name])
+                adam.state.pop(p, None)
+
+
+def evaluate(what):
+    begin = time.monotonic()
+    right, drafts = scoring.score(model, evaluation_rows, plan.stages[-1].rows, frequencies)
+    for moe in moes:
+        moe.load.zero_()
+    say(f"{what}, {time.monotonic() - begin:.1f}s: {scoring.table(right, drafts)}")
+    return {"tasks": right, "drafts": drafts}
+
+
+def export_to(folder):
+    export.write({name: t.detach().cpu() for name, t in model.state_dict().items()}, arguments.tokenizer, folder)
+    say(f"written: {folder}")
+
+
+def save_state():
+    if not arguments.state:
+        return
     os.makedirs(arguments.state, exist_ok=True)
     torch.save({"model": model.state_dict(), "muon": muon.state(names), "adam": adam.state_dict()}, state_file + ".new")
     os.replace(state_file + ".new", state_file)
     json.dump(meta, open(meta_file, "w"))
-    weights = {name.replace("_orig_mod.", ""): t.detach().to(torch.bfloat16 if t.ndim > 1 else torch.float32).contiguous()
-               for name, t in model.state_dict().items()}
-    save_file(weights, arguments.out)
 
 
-limit = arguments.minutes * 60 - 15  # room to write the state
-saved_stage = stage_at(meta["seconds"] / total_seconds)
-last_print, last_tokens, last_time = time.monotonic(), meta["tokens"], time.monotonic()
-# Compilation and start-up do not count as training: the schedule's clock runs in steps of at most a second.
-while meta["seconds"] < total_seconds and time.monotonic() - started < limit:
-    # A new stage compiles for up to two minutes, in which nothing can stop it: what was learned is written before.
-    if stage_at(meta["seconds"] / total_seconds) != saved_stage:
-        saved_stage = stage_at(meta["seconds"] / total_seconds)
-        save()
-    before = time.monotonic()
-    loss, parts, tokens, name = train_step(meta["seconds"] / total_seconds, meta["step"])
-    if meta["step"] % 4 == 0:
+evaluation_rows = evaluation_rows.result()
+early.shutdown()
+os.makedirs(arguments.out, exist_ok=True)
+results = {"plan": arguments.plan, "evaluations": []}
+say(f"ready: {device}, {len(evaluation_rows)} rows of evaluation")
+if arguments.init:
+    results["evaluations"].append({"progress": 0, **evaluate("before")})
+limit = started + arguments.minutes * 60 - FINISH_SECONDS
+total_seconds = arguments.total_minutes * 60
+first_step, waiting, mid_due = meta["step"], list(EVALUATE_AT), arguments.plan == "second"
+begin, last_print, last_tokens, last_time = time.monotonic(), time.monotonic(), meta["tokens"], time.monotonic()
+while time.monotonic() < limit:
+    now = time.monotonic()
+    if arguments.state:  # the schedule's clock runs in steps of at most a second: compiling does not count as training
+        progress = meta["seconds"] / total_seconds
+    else:
+        progress = (now - begin) / (limit - begin)
+    if progress >= 1:
+        break
+    prints = now - last_print > 10
+    loss, parts, tokens, name, healths = train_step(progress, meta["step"], prints)
+    if meta["step"] % 4 == 0 and device.type == "cuda":
         torch.cuda.synchronize()
-    meta["seconds"] += min(time.monotonic() - before, 1.0)
+    meta["seconds"] += min(time.monotonic() - now, 1.0)
     meta["step"] += 1
     meta["tokens"] += tokens
-    if time.monotonic() - last_print > 10:
-        now = time.monotonic()
-        rate = (meta["tokens"] - last_tokens) / (now - last_time)
+    if meta["step"] == first_step + 2:
+        begin = last_print = last_time = time.monotonic()
+        last_tokens = meta["tokens"]
+        say("compiled")
+        continue
+    if prints:
+        rate = (meta["tokens"] - last_tokens) / (time.monotonic() - last_time)
         text = " ".join(f"{key} {value.item():.4f}" for key, value in parts.items())
-        print(f"{meta['seconds']:.0f}s step {meta['step']} [{name}] {text} {rate / 1000:.0f}k tok/s "
-              f"queue {queue.queue.qsize()} mem {torch.cuda.max_memory_allocated() >> 30}G", flush=True)
+        memory = torch.cuda.max_memory_allocated() >> 30 if device.type == "cuda" else 0
+        say(f"{progress:.3f} step {meta['step']} [{name}] {text} {rate / 1000:.0f}k tok/s queue {queue.queue.qsize()} "
+            f"mem {memory}G")
         if not math.isfinite(loss.item()):
             raise SystemExit("the loss is not finite")
-        last_print, last_tokens, last_time = now, meta["tokens"], now
-save()
-print(f"piece done: {meta}", flush=True)
+        tell_health(healths)
+        last_print, last_tokens, last_time = time.monotonic(), meta["tokens"], time.monotonic()
+    if waiting and progress >= waiting[0]:
+        waiting.pop(0)
+        results["evaluations"].append({"progress": progress, **evaluate(f"at {progress:.2f}")})
+    if mid_due and progress >= EXPORT_AT:
+        mid_due = False
+        export_to(os.path.join(arguments.out, "mid"))
+save_state()
 queue.close()
+say(f"trained: {meta}")
+export_to(arguments.out)
+shutil.rmtree(os.path.join(arguments.out, "mid"), ignore_errors=True)
+load_checkpoint(model, arguments.out)  # FP8, as shipped
+results["evaluations"].append({"progress": 1, **evaluate("the checkpoint as written")})
+results["meta"] = meta
+json.dump(results, open(os.path.join(arguments.out, "evaluation.json"), "w"), indent=1)

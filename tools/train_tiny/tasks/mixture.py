@@ -7,6 +7,8 @@ and operand pairs and tool names of evaluation never occur in training (document
 from tasks import arithmetic, retrieval, small_talk, tool_calls
 
 RETRIEVAL_SHARE = 0.08
+# Of the second training: (share, longest text in tokens) of retrieval documents.
+LENGTHS = [(0.40, 1500), (0.25, 4000), (0.19, 8200), (0.16, 15700)]
 
 
 def draw(rng, retrieval_tokens_max, held_out=False):
@@ -23,17 +25,57 @@ def draw(rng, retrieval_tokens_max, held_out=False):
     if u < 0.77 + RETRIEVAL_SHARE:
         high = retrieval_tokens_max if rng.random() < 0.7 else max(60, retrieval_tokens_max // 3)
         return retrieval.retrieval(rng, rng.randint(40, max(60, high)))
-    if u < 0.92:
+    return short_answer(rng)
+
+
+def short_answer(rng):
+    u = rng.random()
+    if u < 0.47:
         short = small_talk.copy(rng)
-    elif u < 0.94:
+    elif u < 0.60:
         short = small_talk.recall(rng)
-    elif u < 0.97:
+    elif u < 0.80:
         short = small_talk.json_answer(rng)
-    elif u < 0.98:
+    elif u < 0.87:
         short = small_talk.fixed(rng)
     else:
         short = small_talk.unknown(rng)
     return small_talk.thinking_form(short, rng) if rng.random() < 0.35 else short
+
+
+def draw_long_and_hard(rng, held_out=False):
+    """The second training's mixture: texts up to 16k tokens with many questions, functions that are easily confused, and
+    enough of the rest that nothing is forgotten."""
+    u = rng.random()
+    if u < 0.55:
+        thinking = rng.random() < 0.65
+        if u < 0.13:
+            return arithmetic.percent(rng, held_out, thinking)
+        if u < 0.27:
+            return arithmetic.operation(rng, held_out, thinking)
+        if u < 0.35:
+            return arithmetic.word_problem(rng, held_out, thinking)
+        if u < 0.43:
+            return tool_calls.tools(rng, held_out, thinking)
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5, hard=True)
+    if u < 0.75:
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5, hard=True)
+    if u < 0.82:
+        return long_retrieval(rng)
+    return short_answer(rng) if u < 0.92 else draw(rng, 300, held_out)
+
+
+def long_retrieval(rng):
+    low, v = 40, rng.random()
+    for share, high in LENGTHS:
+        if v < share:
+            break
+        v -= share
+        low = high
+    length = rng.randint(low, high)
+    # A long text is dear and its filler teaches nothing: it is asked about often.
+    facts = rng.randint(1, 12) if length < 2000 else rng.randint(6, 20)
+    return retrieval.retrieval(rng, length, facts, None if length < 2000 else rng.randint(3, facts))
 
 
 # The table of checkpoints/tandem-tiny/README.md: name -> a function of (rng) that makes one held-out document.

@@ -101,23 +101,38 @@ def message(rng):
 EVERYDAY = [weather, weather, clock, currency, stock, timer, message]
 
 
-def invented(rng, held_out):
+KEYS = ["color", "count", "name", "size", "code", "place", "day", "level", "title", "speed", "label", "id", "note"]
+
+
+def text_value(rng, hard):
+    if hard and rng.random() < 0.5:  # what looks like another type: only the schema says that it is a text
+        return rng.choice([words.digits(rng, 1, 8), words.digits(rng, 2, 6), f"{rng.randint(0, 999)}.{rng.randint(1, 9)}",
+                           rng.choice(["true", "false"])])
+    return rng.choice([words.any_word(rng), words.name(rng), f"{rng.choice(words.COLORS)} {words.any_word(rng)}",
+                       words.digits(rng, 3, 8), f"{words.word(rng)}-{words.digits(rng, 2, 4)}"])
+
+
+def invented(rng, held_out, shared=None):
+    """shared: None, or {"keys", "nouns"} of a hard dialogue, whose functions have parameters and nouns in common, so that
+    the right schema must be read and not just any that names the same key."""
     while True:
         verb, noun = rng.choice(words.VERBS), words.any_word(rng)
+        if shared and shared["nouns"] and rng.random() < 0.4:
+            noun = rng.choice(shared["nouns"])
         if is_held_out("tool", verb, noun, modulus=HELD_OUT) == held_out:
             break
     style = rng.randrange(3)
     name = [f"{verb}_{noun}", verb + noun.capitalize(), f"{noun}_{verb}"][style]
     parameters, arguments, shown = {}, {}, []
-    keys = ["color", "count", "name", "size", "code", "place", "day", "level", "title", "speed", "label", "id", "note"]
-    for _ in range(rng.randint(1, 3)):
-        key = rng.choice(keys) if rng.random() < 0.7 else words.word(rng)
+    if shared:
+        shared["nouns"].append(noun)
+    for _ in range(rng.choice([1, 2, 3, 3]) if shared else rng.randint(1, 3)):
+        key = rng.choice(shared["keys"] if shared else KEYS) if rng.random() < (0.85 if shared else 0.7) else words.word(rng)
         if key in parameters:
             continue
         kind = rng.choice(["string", "string", "integer", "number", "boolean"])
         if kind == "string":
-            value = rng.choice([words.any_word(rng), words.name(rng), f"{rng.choice(words.COLORS)} {words.any_word(rng)}",
-                                words.digits(rng, 3, 8), f"{words.word(rng)}-{words.digits(rng, 2, 4)}"])
+            value = text_value(rng, bool(shared))
         elif kind == "integer":
             value = rng.randint(0, 99999)
         elif kind == "number":
@@ -143,12 +158,17 @@ def describe(name, arguments):
     return f"I call {name} with {parts}."
 
 
-def tools(rng, held_out, thinking, num_tools=None):
-    """A dialogue of two assistant turns: the call or calls, then the sentence made from the results."""
-    num_tools = num_tools or rng.randint(1, 4)
+def tools(rng, held_out, thinking, num_tools=None, hard=False):
+    """A dialogue of two assistant turns: the call or calls, then the sentence made from the results.
+
+    hard: for training, functions that are easily taken for each other.
+    """
+    num_tools = num_tools or (rng.choice([1, 2, 3, 4, 4]) if hard else rng.randint(1, 4))
+    shared = {"keys": rng.sample(KEYS, 5), "nouns": []} if hard else None
     candidates, seen = [], set()
     while len(candidates) < num_tools:
-        made = rng.choice(EVERYDAY)(rng) if rng.random() < 0.45 else invented(rng, held_out)
+        everyday = rng.random() < (0.2 if hard else 0.45)
+        made = rng.choice(EVERYDAY)(rng) if everyday else invented(rng, held_out, shared)
         if made[0]["name"] not in seen:
             seen.add(made[0]["name"])
             candidates.append(made)
