@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/message_stream.h"
+#include "proto/instance_succession.h"
 #include "proto/kv_transfer.grpc.pb.h"
 
 namespace tandem::kvtransfer {
@@ -127,6 +128,10 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
 
   absl::Status Greet(const proto::HelloRequest& hello, proto::HelloReply& reply) {
     RETURN_IF_ERROR(CheckHello(hello, options_.hello));
+    {
+      absl::MutexLock lock(&mutex_);
+      RETURN_IF_ERROR(succession_.Greet(hello.identity()));
+    }
     reply = options_.hello;
     // A restarted decode worker is a new one: what its predecessor held ends before the newcomer gets anything.
     EndSessionsOf(hello.identity(), absl::AbortedError("replaced by a later incarnation"), /*all=*/false);
@@ -311,6 +316,7 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
 
   absl::Mutex emit_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // one event at a time
   absl::Mutex mutex_;
+  proto::InstanceSuccession succession_ ABSL_GUARDED_BY(mutex_) = proto::InstanceSuccession("decode worker");
   std::deque<proto::HelloRequest> greeted_ ABSL_GUARDED_BY(mutex_);               // without a stream yet, oldest first
   std::map<uint64_t, std::shared_ptr<Stream>> sessions_ ABSL_GUARDED_BY(mutex_);  // by target incarnation
   std::map<uint64_t, std::string> instances_ ABSL_GUARDED_BY(mutex_);             // same keys

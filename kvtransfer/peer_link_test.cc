@@ -376,6 +376,24 @@ TEST(PeerLinkTest, ALaterIncarnationOfADecodeWorkerEndsTheSessionOfTheEarlierFir
   EXPECT_EQ(service->num_sessions(), 1u);
 }
 
+// Two decode workers that were given one name: the later one serves, and the earlier one cannot throw it out again.
+TEST(PeerLinkTest, AnInstanceWhosePlaceWasTakenIsRefusedByName) {
+  ServiceLog service_log;
+  LinkLog old_log;
+  LinkLog new_log;
+  const auto service = StartService(ServiceOptions(7), service_log);
+  const auto old_link = StartLink(LinkOptions(service->port(), 3), old_log);
+  old_log.Await<PeerUp>();
+  const auto new_link = StartLink(LinkOptions(service->port(), 4), new_log);
+  new_log.Await<PeerUp>();
+  const PeerDown refused = old_log.Await<PeerDown>(
+      [](const PeerDown& down) { return down.status.code() == absl::StatusCode::kFailedPrecondition; });
+  EXPECT_THAT(std::string(refused.status.message()),
+              HasSubstr("another decode worker has greeted later as instance \"decode-0\""));
+  EXPECT_FALSE(new_log.Has<PeerDown>());
+  EXPECT_EQ(service->num_sessions(), 1u);
+}
+
 TEST(PeerLinkTest, AClosedLinkIsSeenByPrefillAtOnce) {
   ServiceLog service_log;
   LinkLog link_log;

@@ -114,7 +114,7 @@ void Cluster::SetWorkers(const std::vector<std::string>& prefill_workers,
 void Cluster::SetPool(WorkerRole role, const std::vector<std::string>& addresses) {
   const absl::flat_hash_set<std::string> wanted(addresses.begin(), addresses.end());
   absl::flat_hash_set<std::string> present;
-  for (const auto& link : role == WorkerRole::kPrefill ? prefill_links_ : decode_links_) {
+  for (const auto& link : LinksOf(role)) {
     if (link == nullptr) continue;
     ViewOf(*link).is_removed = !wanted.contains(link->address());
     present.insert(link->address());
@@ -165,6 +165,7 @@ void Cluster::ReleaseRemoved() {
     unknown_cancelled_[link->index()].clear();
     ends_[link->index()] = {};
     failures_logged_.erase(link.get());
+    twins_.erase(link.get());
     link.reset();
   }
   bool has_prefill_left = false;
@@ -172,6 +173,7 @@ void Cluster::ReleaseRemoved() {
     if (link == nullptr || !ViewOf(*link).is_removed || IsInUse(*link)) continue;
     view_.prefills[link->index()] = PrefillView();
     failures_logged_.erase(link.get());
+    twins_.erase(link.get());
     link.reset();
     has_prefill_left = true;
   }
@@ -182,10 +184,13 @@ void Cluster::Tick(absl::Duration now) {
   now_ = now;
   ReleaseRemoved();
   for (auto& link : prefill_links_) {
-    if (link != nullptr) link->Tick(now);
+    if (link == nullptr) continue;
+    HoldWhereTwin(*link);
+    link->Tick(now);
   }
   for (auto& link : decode_links_) {
     if (link == nullptr) continue;
+    HoldWhereTwin(*link);
     link->Tick(now);
     ConfirmEnds(*link);
   }
@@ -202,6 +207,44 @@ bool Cluster::AwaitsWorkers() const {
   return std::any_of(view_.prefills.begin(), view_.prefills.end(), serves) &&
          std::any_of(view_.decodes.begin(), view_.decodes.end(),
                      [&](const DecodeView& decode) { return serves(decode) && decode.peers.empty(); });
+}
+
+const std::vector<std::unique_ptr<WorkerLink>>& Cluster::LinksOf(WorkerRole role) const {
+  return role == WorkerRole::kPrefill ? prefill_links_ : decode_links_;
+}
+
+const WorkerLink* Cluster::FindTwin(const WorkerLink& link, uint64_t incarnation) const {
+  for (const auto& other : LinksOf(link.role())) {
+    if (other != nullptr && other.get() != &link && other->incarnation() == incarnation) return other.get();
+  }
+  return nullptr;
+}
+
+void Cluster::HoldWhereTwin(WorkerLink& link) {
+  const auto it = twins_.find(&link);
+  if (it == twins_.end()) return;
+  const bool is_held = FindTwin(link, it->second) != nullptr;
+  link.Hold(is_held);
+  if (!is_held) twins_.erase(it);
+}
+
+absl::Status Cluster::CheckWorker(const WorkerLink& link, const proto::WorkerHello& hello) {
+  const uint64_t incarnation = hello.identity().incarnation();
+  const WorkerLink* const twin = FindTwin(link, incarnation);
+  if (twin == nullptr) return absl::OkStatus();
+  twins_[&link] = incarnation;
+  return absl::AlreadyExistsError(absl::StrCat(link.address(), " is the process that is used as ", twin->address(),
+                                               " already: instance \"", hello.identity().instance(), "\""));
+}
+
+// Each is used, and logs, metrics and prefill's sessions of decode workers cannot tell them apart.
+void Cluster::WarnOfEqualNames(const WorkerLink& link) {
+  for (const auto& other : LinksOf(link.role())) {
+    if (other == nullptr || other.get() == &link || !other->is_up()) continue;
+    if (ViewOf(*other).instance != ViewOf(link).instance) continue;
+    LOG_WARNING("two workers have one instance name", {"worker_role", WorkerRoleName(link.role())},
+                {"inst", ViewOf(link).instance}, {"address", link.address()}, {"other_address", other->address()});
+  }
 }
 
 WorkerView& Cluster::ViewOf(const WorkerLink& link) {
@@ -420,7 +463,11 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool i
   view.load = WorkerLoad();
   LOG_INFO("worker is up", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
            {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)}, {"is_back", is_back});
-  if (is_back) ++counters_.streams_reattached;
+  if (is_back) {
+    ++counters_.streams_reattached;
+  } else {
+    WarnOfEqualNames(link);
+  }
   if (link.role() == WorkerRole::kDecode) {
     if (!is_back) ends_[link.index()] = {};
     unknown_cancelled_[link.index()].clear();

@@ -5,6 +5,8 @@
 // lost stream alone ends nothing: when the worker is back in time it is told which position each request needs next and
 // what was granted to it, and says the rest again. A prefill worker that is lost ends nothing here: decode owns the
 // life of a request and reports what it cannot save.
+// A process that is listed under two addresses is used under the one that it was first met at: the other link is held
+// while that one has it, since each greeting would end the other's stream.
 // Tokens of a request that nobody here knows (it was given up) are answered with a Cancel, once.
 // All methods and events belong to the shard's thread. Tested by cluster_test.cc and cluster_requests_test.cc
 // (fake channels, fake time).
@@ -146,6 +148,7 @@ class Cluster final : private WorkerLinkListener {
     std::vector<Flow> flows;    // by choice
   };
 
+  absl::Status CheckWorker(const WorkerLink& link, const proto::WorkerHello& hello) override;
   void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) override;
   void OnLinkDown(WorkerLink& link, bool was_up, const absl::Status& cause) override;
   void OnWorkerLost(WorkerLink& link, const absl::Status& cause) override;
@@ -156,6 +159,12 @@ class Cluster final : private WorkerLinkListener {
   void AddLink(WorkerRole role, const std::string& address);
   void ReleaseRemoved();
   bool IsInUse(const WorkerLink& link) const;
+  // By place; an entry is nullptr where nobody is.
+  const std::vector<std::unique_ptr<WorkerLink>>& LinksOf(WorkerRole role) const;
+  // Another link to the process of that incarnation; nullptr where there is none.
+  const WorkerLink* FindTwin(const WorkerLink& link, uint64_t incarnation) const;
+  void HoldWhereTwin(WorkerLink& link);
+  void WarnOfEqualNames(const WorkerLink& link);
   WorkerView& ViewOf(const WorkerLink& link);
   void SendPrefillSet(WorkerLink& link);
   void SendPrefillSets();
@@ -203,6 +212,8 @@ class Cluster final : private WorkerLinkListener {
   std::vector<EndNumbers> ends_;  // by decode worker
   // By link: the codes of the failures logged since it was last up. Each is logged once, not at every retry.
   absl::flat_hash_map<const WorkerLink*, absl::flat_hash_set<absl::StatusCode>> failures_logged_;
+  // By link that is held: the incarnation of its worker, which another link has.
+  absl::flat_hash_map<const WorkerLink*, uint64_t> twins_;
   uint64_t last_request_id_ = 0;
   Counters counters_;
 };

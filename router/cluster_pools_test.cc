@@ -209,6 +209,67 @@ TEST_F(ClusterPoolsTest, ARemovedWorkerThatDiesLosesItsRequestsAndLeaves) {
   EXPECT_FALSE(HasOpenChannel("d0:1"));
 }
 
+// As a worker does, a second stream of the same router ends the first.
+TEST_F(ClusterPoolsTest, AProcessThatIsListedTwiceIsUsedOnceAndNotGreetedInTurn) {
+  cluster_.SetWorkers({"p0:1"}, {"d0:1", "d0-alias:1"});
+  Tick();
+  channels_.to("p0:1").Greet("p0", 1, "boot0");
+  channels_.to("d0:1").Greet("d0", 3);
+  testing::internal::CaptureStderr();
+  channels_.to("d0-alias:1").Greet("d0", 3);
+  channels_.to("d0:1").Break(absl::AbortedError("replaced by a newer stream"));
+  Tick();
+  channels_.to("d0:1").Greet("d0", 3);
+  EXPECT_FALSE(HasOpenChannel("d0-alias:1"));
+  for (int i = 0; i < 200; ++i) {
+    channels_.to("p0:1").Heartbeat();
+    channels_.to("d0:1").Heartbeat();
+    Tick();
+  }
+  EXPECT_EQ(channels_.num_opened(), 4) << "p0, d0, its alias, d0 again";
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string words = "d0-alias:1 is the process that is used as d0:1 already";
+  EXPECT_NE(log.find(words), std::string::npos) << log;
+  EXPECT_EQ(log.find(words), log.rfind(words)) << "told once: " << log;
+
+  cluster_.SetWorkers({"p0:1"}, {"d0-alias:1"});
+  Tick();
+  Tick();
+  EXPECT_FALSE(HasOpenChannel("d0:1"));
+  channels_.to("d0-alias:1").Greet("d0", 3);
+  EXPECT_TRUE(cluster_.view().decodes[PairOf("p0:1", "d0-alias:1").decode].is_up);
+}
+
+TEST_F(ClusterPoolsTest, ALinkHeldForATwinConnectsWhenTheTwinIsLost) {
+  cluster_.SetWorkers({}, {"d0:1", "d1:1"});
+  Tick();
+  channels_.to("d0:1").Greet("d0", 3);
+  channels_.to("d0:1").Heartbeat();
+  channels_.to("d1:1").Greet("d0", 3);
+  channels_.to("d0:1").Break(absl::UnavailableError("gone"));
+  Tick();
+  EXPECT_FALSE(HasOpenChannel("d1:1")) << "d0 may be back in time";
+  for (const absl::Duration end = now_ + kReattachWaitMax + kBackoffMax; now_ < end && !HasOpenChannel("d1:1");) Tick();
+  ASSERT_TRUE(HasOpenChannel("d1:1"));
+  channels_.to("d1:1").Greet("d1", 4);
+  EXPECT_TRUE(cluster_.view().decodes[1].is_up);
+}
+
+TEST_F(ClusterPoolsTest, TwoWorkersWithOneNameAreToldOfAndBothUsed) {
+  cluster_.SetWorkers({"p0:1", "p1:1"}, {"d0:1"});
+  Tick();
+  testing::internal::CaptureStderr();
+  channels_.to("p0:1").Greet("p", 1, "boot0");
+  channels_.to("p1:1").Greet("p", 2, "boot1");
+  channels_.to("d0:1").Greet("p", 3);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string words = "two workers have one instance name";
+  EXPECT_NE(log.find(words), std::string::npos) << log;
+  EXPECT_EQ(log.find(words), log.rfind(words)) << "told once, and not across roles: " << log;
+  EXPECT_NE(log.find("inst=p address=p1:1 other_address=p0:1"), std::string::npos) << log;
+  EXPECT_TRUE(cluster_.view().prefills[0].is_up && cluster_.view().prefills[1].is_up);
+}
+
 // Whatever order lists, requests and deaths come in: no request goes to a worker that is not listed, every count
 // returns to zero, and places do not pile up.
 TEST_F(ClusterPoolsTest, RandomListsAndRequestsKeepTheBooks) {

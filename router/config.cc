@@ -59,6 +59,21 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.String("process.discovery.decode_dns", &config->discovery_decode_dns, "The same for decode workers.");
   schema.Duration("process.discovery.interval", &config->discovery_interval, absl::Milliseconds(100), absl::Hours(1),
                   "Between two looks at the file and the names.");
+  schema.String("process.discovery.kubernetes.prefill_selector", &config->kubernetes_prefill_selector,
+                "Labels of the EndpointSlices whose ready endpoints are prefill workers, as kubectl get -l takes them, "
+                "for example kubernetes.io/service-name=tandem-prefill-pods. Listed and watched at the API server of "
+                "the pod's cluster; needs the right to do so.");
+  schema.String("process.discovery.kubernetes.decode_selector", &config->kubernetes_decode_selector,
+                "The same for decode workers.");
+  schema.String("process.discovery.kubernetes.namespace", &config->kubernetes_namespace,
+                "Where the EndpointSlices are; empty takes the pod's own namespace.");
+  schema.String("process.discovery.kubernetes.port_name", &config->kubernetes_port_name,
+                "Name of the workers' gRPC port in the EndpointSlices.");
+  schema.Duration("process.discovery.kubernetes.list_interval", &config->kubernetes_list_interval, absl::Seconds(1),
+                  absl::Hours(1),
+                  "Between two whole lists, whatever the watch has said in between: nothing is missed for longer.");
+  schema.String("process.discovery.kubernetes.service_account_folder", &config->kubernetes_service_account_folder,
+                "With the files token, ca.crt and namespace; the token is read anew for each request.");
   schema.Bool(
       "process.worker_changes", &config->allows_worker_changes,
       "Take POST and DELETE /workers, from anybody who reaches the port: whoever adds a worker reads prompts. GET "
@@ -151,6 +166,9 @@ absl::Status CheckRouterConfig(const RouterConfig& config) {
   RETURN_IF_ERROR(CorsPolicy::Validate(config.cors_origins));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_prefill_dns, "process.discovery.prefill_dns"));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_decode_dns, "process.discovery.decode_dns"));
+  if (config.kubernetes_port_name.empty()) {
+    return absl::InvalidArgumentError("process.discovery.kubernetes.port_name is empty, must name a port");
+  }
   return CheckedWorkerLists(config.prefill_workers, config.decode_workers, "process.").status();
 }
 

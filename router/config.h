@@ -33,6 +33,12 @@ struct RouterConfig {
   std::string discovery_prefill_dns;  // host:port; "" = none
   std::string discovery_decode_dns;
   absl::Duration discovery_interval = absl::Seconds(1);
+  std::string kubernetes_prefill_selector;  // "" = none
+  std::string kubernetes_decode_selector;
+  std::string kubernetes_namespace;  // "" = the pod's own
+  std::string kubernetes_port_name = "rpc";
+  absl::Duration kubernetes_list_interval = absl::Seconds(30);
+  std::string kubernetes_service_account_folder = "/var/run/secrets/kubernetes.io/serviceaccount";
   bool allows_worker_changes = false;
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);

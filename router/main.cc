@@ -2,14 +2,17 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
@@ -28,6 +31,7 @@
 #include "router/cors.h"
 #include "router/discovery/discovery.h"
 #include "router/discovery/dns_workers.h"
+#include "router/discovery/kubernetes_discovery.h"
 #include "router/discovery/worker_directory.h"
 #include "router/metrics.h"
 #include "router/prepared_request.h"
@@ -140,6 +144,34 @@ std::vector<Discovery::Source> DiscoverySources(const RouterConfig& config) {
   return sources;
 }
 
+// Where the API server is, a pod is told by its environment. nullopt where no pool is found by it.
+absl::StatusOr<std::optional<KubernetesDiscovery::Options>> KubernetesOptions(const RouterConfig& config) {
+  KubernetesDiscovery::Options options;
+  const auto add_pool = [&](const std::string& selector, WorkerRole role) {
+    if (!selector.empty()) options.pools.push_back({role, selector});
+  };
+  add_pool(config.kubernetes_prefill_selector, WorkerRole::kPrefill);
+  add_pool(config.kubernetes_decode_selector, WorkerRole::kDecode);
+  if (options.pools.empty()) return std::nullopt;
+  const char* const host = std::getenv("KUBERNETES_SERVICE_HOST");
+  const char* const port = std::getenv("KUBERNETES_SERVICE_PORT");
+  if (host == nullptr || port == nullptr) {
+    return absl::InvalidArgumentError(
+        "process.discovery.kubernetes: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, as they are in "
+        "every pod");
+  }
+  options.api_host = host;
+  if (!absl::SimpleAtoi(port, &options.api_port) || options.api_port < 1 || options.api_port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("process.discovery.kubernetes: KUBERNETES_SERVICE_PORT is \"", port, "\", must be 1 to 65535"));
+  }
+  options.service_account_folder = config.kubernetes_service_account_folder;
+  options.name_space = config.kubernetes_namespace;
+  options.port_name = config.kubernetes_port_name;
+  options.list_interval = config.kubernetes_list_interval;
+  return options;
+}
+
 // What can be checked without serving; a checkpoint that is not on this machine is not asked for.
 absl::Status Validate(const RouterConfig& config) {
   RETURN_IF_ERROR(CheckRouterConfig(config));
@@ -157,6 +189,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer,
                    Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
   ASSIGN_OR_RETURN(const ModelContext context, MakeContext(config, tokenizer.get()));
+  ASSIGN_OR_RETURN(const std::optional<KubernetesDiscovery::Options> kubernetes_options, KubernetesOptions(config));
   RouterMetrics metrics;
   Readiness readiness;
   StatusBoard status_board;
@@ -186,6 +219,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .tls = tls.get(),
                                         .thread_pool = &thread_pool}));
   Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
+  std::optional<KubernetesDiscovery> kubernetes;
+  if (kubernetes_options.has_value()) kubernetes.emplace(*kubernetes_options, &base::RealClock(), &directory);
   directory.Subscribe([&shards](const WorkerLists& lists) {
     for (const auto& shard : shards) {
       shard->SetWorkers({lists.prefill.begin(), lists.prefill.end()}, {lists.decode.begin(), lists.decode.end()});
@@ -204,6 +239,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   shutdown.Started();
   shutdown.Wait();
   discovery.Stop();
+  kubernetes.reset();
   LOG_INFO("router drains", {"notice", config.drain_notice}, {"grace", config.drain_grace});
   std::vector<std::thread> drains;
   shutdown.OnSecond([&] {

@@ -29,7 +29,7 @@ void WorkerLink::Tick(absl::Duration now) {
   if (is_awaited() && now >= awaited_until_) GiveUpWaiting(loss_);
   switch (state_) {
     case State::kDisconnected:
-      if (now >= connect_at_) Connect();
+      if (now >= connect_at_ && !is_held_) Connect();
       return;
     case State::kConnecting:
       if (now - state_since_ > kHelloWaitMax) {
@@ -70,6 +70,7 @@ void WorkerLink::OnMessage(const proto::WorkerMessage& message) {
   heard_at_ = now_;
   if (state_ == State::kConnecting) {
     if (absl::Status status = CheckHello(message); !status.ok()) return GoDown(status);
+    if (absl::Status status = listener_->CheckWorker(*this, message.hello()); !status.ok()) return GoDown(status);
     const uint64_t incarnation = message.hello().identity().incarnation();
     const bool is_back = incarnation_ == incarnation;
     if (is_awaited() && !is_back) GiveUpWaiting(absl::UnavailableError("worker was restarted"));

@@ -35,6 +35,8 @@ class WorkerLink;
 class WorkerLinkListener {
  public:
   virtual ~WorkerLinkListener() = default;
+  // Before a worker that has greeted counts as up: an error refuses it, as one that does not fit.
+  virtual absl::Status CheckWorker(const WorkerLink& link, const proto::WorkerHello& hello) = 0;
   // is_back: the same incarnation as before the loss, in time; what runs there may live on.
   virtual void OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool is_back) = 0;
   // The stream is lost; the worker may come back. Also for an attempt to connect that failed: the cause is what
@@ -63,10 +65,15 @@ class WorkerLink final {
   void Send(proto::RouterMessage message);
   void SendPart(proto::GeneratePart part);
 
+  // While held, a link that is not connected does not connect.
+  void Hold(bool is_held) { is_held_ = is_held; }
+
   const std::string& address() const { return address_; }
   WorkerRole role() const { return role_; }
   int index() const { return index_; }  // among the workers of its role
   bool is_up() const { return state_ == State::kUp; }
+  // Of the worker that is up or awaited; 0 = none.
+  uint64_t incarnation() const { return incarnation_; }
   // Down, and may still come back as the one it was.
   bool is_awaited() const { return state_ != State::kUp && incarnation_ != 0; }
 
@@ -98,7 +105,8 @@ class WorkerLink final {
   absl::Duration backoff_ = kBackoffMin;
   absl::Duration connect_at_ = absl::ZeroDuration();
   uint64_t heartbeat_sequence_ = 0;
-  uint64_t incarnation_ = 0;  // of the worker that is up or awaited; 0 = none
+  uint64_t incarnation_ = 0;
+  bool is_held_ = false;
   absl::Duration awaited_until_ = absl::ZeroDuration();
   bool is_proven_ = false;  // it has sent a heartbeat since it is back: one that only greets wins no time by it
   absl::Status loss_;       // why it is awaited

@@ -13,6 +13,7 @@ namespace {
 
 class Listener final : public WorkerLinkListener {
  public:
+  absl::Status CheckWorker(const WorkerLink&, const proto::WorkerHello&) override { return verdict; }
   void OnLinkUp(WorkerLink&, const proto::WorkerHello& hello, bool is_back) override {
     events.push_back((is_back ? "back " : "up ") + hello.identity().instance());
   }
@@ -25,6 +26,7 @@ class Listener final : public WorkerLinkListener {
   void OnLinkMessage(WorkerLink&, const proto::WorkerMessage&) override { events.push_back("message"); }
   void OnLinkBulkReply(WorkerLink&, const proto::BulkReply&) override { events.push_back("bulk reply"); }
   std::vector<std::string> events;
+  absl::Status verdict;
 };
 
 constexpr LinkTimes kTimes = {.heartbeat_interval = absl::Milliseconds(250), .silence_max = absl::Milliseconds(750)};
@@ -271,6 +273,25 @@ TEST_F(PrefillLinkTest, MustNameItsBootstrapAddress) {
   Advance(kBackoffMin + WorkerLink::kTickInterval);
   channels_.last().Greet("p", 5, "10.0.0.1:8998");
   EXPECT_TRUE(link_.is_up());
+}
+
+TEST_F(WorkerLinkTest, AWorkerThatTheListenerRefusesIsAskedAgainButNotWhileTheLinkIsHeld) {
+  listener_.verdict = absl::AlreadyExistsError("known");
+  Advance(WorkerLink::kTickInterval);
+  channels_.last().Greet("d", 5);
+  EXPECT_EQ(listener_.events, std::vector<std::string>{"failed known"});
+  EXPECT_FALSE(link_.is_up());
+  EXPECT_EQ(link_.incarnation(), 0u);
+  link_.Hold(true);
+  Advance(10 * kBackoffMax);
+  EXPECT_EQ(channels_.num_opened(), 1);
+  listener_.verdict = absl::OkStatus();
+  link_.Hold(false);
+  Advance(WorkerLink::kTickInterval);
+  ASSERT_EQ(channels_.num_opened(), 2);
+  channels_.last().Greet("d", 5);
+  EXPECT_TRUE(link_.is_up());
+  EXPECT_EQ(link_.incarnation(), 5u);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ grpc::Status LiveStreams::Attach(const std::shared_ptr<Stream>& stream, const pr
   *hello.mutable_hello() = options_.hello;
   absl::MutexLock lock(&mutex_);
   if (const absl::Status status = succession_.Greet(router); !status.ok()) {
-    if (refusals_logged_.size() >= RouterSuccession::kKnownMax) refusals_logged_.clear();
+    if (refusals_logged_.size() >= proto::InstanceSuccession::kKnownMax) refusals_logged_.clear();
     if (refusals_logged_.insert(router.incarnation()).second) {
       LOG_WARNING("router refused", {"router", router.instance()}, {"why", status});
     }

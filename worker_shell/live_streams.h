@@ -3,10 +3,10 @@
 // The same for both kinds of workers. A stream counts from its hello on: the worker's own hello is the first message of
 // the answer. A second stream of the same router instance takes the place of the first, which is ended with ABORTED,
 // whatever its incarnation; an incarnation whose place another has taken is refused with FAILED_PRECONDITION
-// (router_succession.h). One thread sends heartbeat and load on every stream and cuts those whose router has fallen
-// silent (only routers that have sent a heartbeat before: others have not promised any; time in which this process
-// itself was stalled is not counted). Events of one stream come in
-// order: attached, message..., lost; attached events of all streams come in the order in which places were taken.
+// (proto/instance_succession.h). One thread sends heartbeat and load on every stream and cuts those whose router has
+// fallen silent (only routers that have sent a heartbeat before: others have not promised any; time in which this
+// process itself was stalled is not counted). Events of one stream come in order: attached, message..., lost; attached
+// events of all streams come in the order in which places were taken.
 // Includes gRPC: for .cc files of services only. Tested by live_streams_test.cc.
 #pragma once
 
@@ -22,9 +22,9 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/instance_succession.h"
 #include "proto/worker.pb.h"
 #include "worker_shell/live_options.h"
-#include "worker_shell/router_succession.h"
 
 namespace tandem::worker_shell {
 
@@ -68,7 +68,7 @@ class LiveStreams final {
   mutable absl::Mutex mutex_;
   uint64_t next_stream_id_ ABSL_GUARDED_BY(mutex_) = 1;
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // those without a hello included
-  RouterSuccession succession_ ABSL_GUARDED_BY(mutex_);
+  proto::InstanceSuccession succession_ ABSL_GUARDED_BY(mutex_) = proto::InstanceSuccession("router");
   // Incarnations whose refusal has been logged: they come back every few seconds.
   absl::flat_hash_set<uint64_t> refusals_logged_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Attached> by_id_ ABSL_GUARDED_BY(mutex_);      // replaced ones until they have ended

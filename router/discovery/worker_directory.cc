@@ -78,8 +78,8 @@ absl::Status WorkerDirectory::Drain(const std::string& address) {
 absl::Status WorkerDirectory::Take(const std::string& name, const WorkerLists& lists) {
   ASSIGN_OR_RETURN(WorkerLists all, UnionWith(name, lists));
   Source& source = sources_[name];
-  if (!source.error.empty()) LOG_INFO("workers are found again", {"source", name});
-  source.error.clear();
+  if (!source.errors.empty()) LOG_INFO("workers are found again", {"source", name});
+  source.errors.clear();
   source.lists = lists;
   Publish(name, std::move(all));
   return absl::OkStatus();
@@ -117,8 +117,7 @@ absl::StatusOr<WorkerLists> WorkerDirectory::UnionWith(const std::string& name, 
 
 void WorkerDirectory::Fail(const std::string& name, const absl::Status& error) {
   Source& source = sources_[name];
-  if (source.error == error.message()) return;
-  source.error = std::string(error.message());
+  if (source.errors.size() >= kErrorsLoggedMax || !source.errors.insert(std::string(error.message())).second) return;
   LOG_WARNING("workers are not found", {"source", name}, {"cause", error},
               {"prefill_kept", source.lists.prefill.size()}, {"decode_kept", source.lists.decode.size()});
 }

@@ -46,9 +46,11 @@ class WorkerDirectory final {
   void Subscribe(Subscriber subscriber) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  static constexpr size_t kErrorsLoggedMax = 8;  // of a source that fails in ever new words
+
   struct Source {
     WorkerLists lists;
-    std::string error;  // the last one logged; empty: it is well
+    std::set<std::string> errors;  // logged since it was last well: each once, whatever their order
   };
   absl::Status Take(const std::string& name, const WorkerLists& lists) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish(const std::string& cause, WorkerLists all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

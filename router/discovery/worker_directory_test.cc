@@ -1,5 +1,7 @@
 #include "router/discovery/worker_directory.h"
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -42,6 +44,16 @@ TEST_F(WorkerDirectoryTest, ASourceThatFailsKeepsWhatItSaidLast) {
   testing::internal::CaptureStderr();
   directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
   EXPECT_NE(testing::internal::GetCapturedStderr().find("workers are found again"), std::string::npos);
+}
+
+TEST_F(WorkerDirectoryTest, FailuresThatTakeTurnsAreToldOnceEach) {
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 40; ++i) {
+    directory_.Report("api", absl::UnavailableError(i % 2 == 0 ? "refused" : "timed out"));
+  }
+  for (int i = 0; i < 40; ++i) directory_.Report("other", absl::UnavailableError(std::to_string(i)));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2 + 8) << log;
 }
 
 TEST_F(WorkerDirectoryTest, AnAddressOfBothRolesIsRefusedWhole) {

@@ -1,15 +1,12 @@
 // The server over TLS, against a client of OpenSSL's own: answers, streams, versions, clients that leave, and a
 // certificate that is renewed while connections are open.
 #include <arpa/inet.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,35 +22,10 @@
 #include "gtest/gtest.h"
 #include "router/http/http_server.h"
 #include "router/http/tls_certificate.h"
+#include "router/testing/self_signed_certificate.h"
 
 namespace tandem::router {
 namespace {
-
-// A key and a certificate that it has signed itself, under a name.
-void WriteCertificate(const TlsCertificate::Files& files, const std::string& name) {
-  EVP_PKEY* const key = EVP_EC_gen("P-256");
-  X509* const certificate = X509_new();
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -60);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-  X509_set_pubkey(certificate, key);
-  X509_NAME* const subject = X509_get_subject_name(certificate);
-  X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1,
-                             0);
-  X509_set_issuer_name(certificate, subject);
-  ASSERT_GT(X509_sign(certificate, key, EVP_sha256()), 0);
-  // As certificate managers do: new files that take the old ones' place.
-  std::FILE* out = std::fopen((files.certificate + ".new").c_str(), "w");
-  PEM_write_X509(out, certificate);
-  std::fclose(out);
-  out = std::fopen((files.key + ".new").c_str(), "w");
-  PEM_write_PrivateKey(out, key, nullptr, nullptr, 0, nullptr, nullptr);
-  std::fclose(out);
-  ASSERT_EQ(std::rename((files.key + ".new").c_str(), files.key.c_str()), 0);
-  ASSERT_EQ(std::rename((files.certificate + ".new").c_str(), files.certificate.c_str()), 0);
-  X509_free(certificate);
-  EVP_PKEY_free(key);
-}
 
 class TlsClient final {
  public:
@@ -146,7 +118,7 @@ class TlsTest : public testing::Test {
     const std::string folder = testing::TempDir();
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     files_ = {absl::StrCat(folder, "/", test, ".crt"), absl::StrCat(folder, "/", test, ".key")};
-    WriteCertificate(files_, "first");
+    WriteSelfSignedCertificate(files_, "first");
     auto certificate = TlsCertificate::Load(files_, &clock_);
     EXPECT_TRUE(certificate.ok()) << certificate.status();
     certificate_ = *std::move(certificate);
@@ -206,7 +178,7 @@ TEST_F(TlsTest, AClientThatIsGoneIsNoticedInsideAStream) {
 TEST_F(TlsTest, NewConnectionsFollowTheFilesAndOldOnesGoOn) {
   TlsClient old(port());
   EXPECT_EQ(old.PeerName(), "first");
-  WriteCertificate(files_, "second");
+  WriteSelfSignedCertificate(files_, "second");
   EXPECT_EQ(TlsClient(port()).PeerName(), "first") << "it looks once a second at most";
   clock_.Advance(TlsCertificate::kLookInterval);
   EXPECT_EQ(TlsClient(port()).PeerName(), "second");
@@ -225,7 +197,7 @@ TEST_F(TlsTest, FilesThatCannotBeUsedAreNamed) {
   EXPECT_TRUE(absl::StrContains(TlsCertificate::Load({files_.certificate, "/none.key"}, &clock_).status().message(),
                                 "/none.key"));
   const TlsCertificate::Files others = {files_.certificate + ".other", files_.key + ".other"};
-  WriteCertificate(others, "other");
+  WriteSelfSignedCertificate(others, "other");
   const absl::Status status = TlsCertificate::Load({files_.certificate, others.key}, &clock_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }

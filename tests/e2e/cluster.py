@@ -397,7 +397,8 @@ class Cluster:
             for number in range(self.options.num_decode):
                 self.start_decode(number)
 
-    def start_prefill(self, number=0):
+    def start_prefill(self, number=0, **overrides):
+        """overrides: further settings of this one, of cluster or of process."""
         ports = self._ports
         process = {
             "instance": f"prefill-{number}",
@@ -415,7 +416,7 @@ class Cluster:
             shared["model_path"] = str(self.options.prefill_checkpoint)
         if self.options.prefill_kv_cache_dtype is not None:
             shared["kv_cache_dtype"] = self.options.prefill_kv_cache_dtype
-        config = {"cluster": shared, "process": process}
+        config = self._overridden(shared, process, overrides)
         self.prefills[number] = self._start("prefill_worker", number, config, process["admin_port"])
 
     def _replace(self, process):
@@ -442,7 +443,14 @@ class Cluster:
         self.start_decode(number)
         self.wait_ready()
 
-    def start_decode(self, number=0):
+    @staticmethod
+    def _overridden(shared, process, overrides):
+        """A configuration with these settings in the section that has them."""
+        in_cluster = {key: value for key, value in overrides.items() if key in shared}
+        in_process = {key: value for key, value in overrides.items() if key not in shared}
+        return {"cluster": shared | in_cluster, "process": process | in_process}
+
+    def start_decode(self, number=0, **overrides):
         ports = self._ports
         process = {
             "instance": f"decode-{number}",
@@ -453,7 +461,7 @@ class Cluster:
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
         } | PATIENT_DECODE | self.options.decode
-        config = {"cluster": self._shared_by_all(), "process": process}
+        config = self._overridden(self._shared_by_all(), process, overrides)
         self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
 
     def start_router(self):

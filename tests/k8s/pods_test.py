@@ -28,7 +28,7 @@ def test_no_pod_has_more_rights_than_it_needs(name, role):
     pool = pools(name)[role]
     spec, security = pool.spec, pool.container["securityContext"]
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
-    assert spec["automountServiceAccountToken"] is False
+    assert spec["automountServiceAccountToken"] is (role == "router"), "routers alone watch the API server"
     assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert security["readOnlyRootFilesystem"] is True and security["allowPrivilegeEscalation"] is False

@@ -66,15 +66,32 @@ def test_services_lead_to_the_ports_that_the_configurations_open(name):
             assert service["spec"].get("clusterIP") != "None" or port["port"] == number
 
 
-def test_the_router_finds_each_pool_by_the_name_of_its_headless_service(name):
+def test_the_router_watches_each_pools_endpoint_slices_by_the_name_of_its_service(name):
     by_role = pools(name)
-    found = config(name, by_role["router"])["process"]["discovery"]
+    found = config(name, by_role["router"])["process"]["discovery"]["kubernetes"]
     for role in ("prefill", "decode"):
-        host, port = found[f"{role}_dns"].split(":")
-        service = named(name, "Service", host)
+        label, service_name = found[f"{role}_selector"].split("=")
+        assert label == "kubernetes.io/service-name", "the label that Kubernetes gives a Service's slices"
+        service = named(name, "Service", service_name)
         assert service["spec"]["clusterIP"] == "None" and matches({"matchLabels": service["spec"]["selector"]}, by_role[role].labels)
-        assert not service["spec"].get("publishNotReadyAddresses"), "a pod that drains is to leave the name"
-        assert by_role[role].port("rpc") == int(port)
+        assert not service["spec"].get("publishNotReadyAddresses"), "a pod that drains is not to be called ready"
+        (port,) = [p for p in service["spec"]["ports"] if p["name"] == found["port_name"]]
+        assert by_role[role].port("rpc") == by_role[role].port(port["targetPort"])
+    (namespace,) = of_kind(name, "Namespace")
+    assert found.get("namespace", namespace["metadata"]["name"]) == namespace["metadata"]["name"]
+
+
+def test_rights_are_what_discovery_needs_and_nobody_else_has_any(name):
+    (role,) = of_kind(name, "Role")
+    assert role["rules"] == [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}]
+    (binding,) = of_kind(name, "RoleBinding")
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]}
+    account = pools(name)["router"].spec["serviceAccountName"]
+    namespace = role["metadata"]["namespace"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+    assert binding["metadata"]["namespace"] == named(name, "ServiceAccount", account)["metadata"]["namespace"] == namespace
+    assert {pools(name)[r].spec["serviceAccountName"] for r in ("prefill", "decode")}.isdisjoint({account})
+    assert not of_kind(name, "ClusterRole") + of_kind(name, "ClusterRoleBinding")
 
 
 def _peer_matches(peer, source, labels):
@@ -113,6 +130,8 @@ def test_network_policies_open_the_clusters_connections_and_no_other(name):
                     assert is_sent == (connection in CONNECTIONS - CLOSED_AT_THE_SENDER), connection
     for role in ROLES:
         assert _allows(name, "egress", by_role[role].labels, None, {}, 53), "names are resolved"
+        for port in (443, 6443):
+            assert _allows(name, "egress", by_role[role].labels, None, {}, port) == (role == "router"), "the API server"
 
 
 def test_every_pool_makes_the_same_pods_whoever_owns_them(name):

@@ -1,32 +1,32 @@
 // Proves who is let in: the incarnation that greeted last, again and again; never one whose place was taken.
-#include "worker_shell/router_succession.h"
+#include "proto/instance_succession.h"
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace tandem::worker_shell {
+namespace tandem::proto {
 namespace {
 
 using ::testing::HasSubstr;
 
-proto::Identity Router(const std::string& instance, uint64_t incarnation) {
-  proto::Identity identity;
+Identity Router(const std::string& instance, uint64_t incarnation) {
+  Identity identity;
   identity.set_instance(instance);
   identity.set_incarnation(incarnation);
   return identity;
 }
 
-TEST(RouterSuccessionTest, ARouterMayComeBackAsLongAsNobodyTookItsPlace) {
-  RouterSuccession succession;
+TEST(InstanceSuccessionTest, ARouterMayComeBackAsLongAsNobodyTookItsPlace) {
+  InstanceSuccession succession("router");
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(succession.Greet(Router("a", 100)).ok());
     EXPECT_TRUE(succession.Greet(Router("b", 200)).ok());
   }
 }
 
-TEST(RouterSuccessionTest, OneThatWasReplacedIsRefusedForGoodAndByName) {
-  RouterSuccession succession;
+TEST(InstanceSuccessionTest, OneThatWasReplacedIsRefusedForGoodAndByName) {
+  InstanceSuccession succession("router");
   // The higher number is no rank: incarnations are random.
   EXPECT_TRUE(succession.Greet(Router("a", 900)).ok());
   EXPECT_TRUE(succession.Greet(Router("a", 100)).ok());
@@ -41,11 +41,11 @@ TEST(RouterSuccessionTest, OneThatWasReplacedIsRefusedForGoodAndByName) {
   EXPECT_FALSE(succession.Greet(Router("a", 900)).ok());
 }
 
-TEST(RouterSuccessionTest, RemembersABoundedNumberAndForgetsTheOldest) {
-  RouterSuccession succession;
+TEST(InstanceSuccessionTest, RemembersABoundedNumberAndForgetsTheOldest) {
+  InstanceSuccession succession("router");
   EXPECT_TRUE(succession.Greet(Router("a", 1)).ok());
   EXPECT_TRUE(succession.Greet(Router("a", 2)).ok());
-  for (uint64_t i = 3; i < RouterSuccession::kKnownMax + 1; ++i) {
+  for (uint64_t i = 3; i < InstanceSuccession::kKnownMax + 1; ++i) {
     EXPECT_TRUE(succession.Greet(Router(absl::StrCat("r", i), i)).ok());
   }
   EXPECT_FALSE(succession.Greet(Router("a", 1)).ok());
@@ -55,4 +55,4 @@ TEST(RouterSuccessionTest, RemembersABoundedNumberAndForgetsTheOldest) {
 }
 
 }  // namespace
-}  // namespace tandem::worker_shell
+}  // namespace tandem::proto

@@ -1,9 +1,9 @@
-// Which incarnation of each router instance is the one that counts: the one that greeted last.
+// Which incarnation of each instance is the one that counts: the one that greeted last.
 //
 // Whoever greets under an instance's name as an incarnation that was not seen before takes the place of all earlier
-// ones; they are refused from then on, so that two routers that were given one name cannot throw each other out in
+// ones; they are refused from then on, so that two processes that were given one name cannot throw each other out in
 // turn. Remembers the last kKnownMax incarnations that greeted: one older than these would count as new.
-// Tested by router_succession_test.cc.
+// Tested by instance_succession_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,20 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "proto/common.pb.h"
 
-namespace tandem::worker_shell {
+namespace tandem::proto {
 
-class RouterSuccession final {
+class InstanceSuccession final {
  public:
   static constexpr size_t kKnownMax = 1024;
 
+  // kind: what greets, as messages call it: "router".
+  explicit InstanceSuccession(absl::string_view kind) : kind_(kind) {}
+
   // FAILED_PRECONDITION where a later incarnation has taken this one's place.
-  absl::Status Greet(const proto::Identity& router);
+  absl::Status Greet(const Identity& identity);
 
  private:
   struct Known {
@@ -29,7 +33,8 @@ class RouterSuccession final {
     uint64_t incarnation;
     bool is_replaced;
   };
+  const std::string kind_;
   std::deque<Known> known_;  // in the order of their last greeting
 };
 
-}  // namespace tandem::worker_shell
+}  // namespace tandem::proto
