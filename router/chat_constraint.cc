@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "router/generation_plan.h"
 #include "router/openai/api_error.h"
 
 namespace tandem::router {
@@ -11,18 +13,21 @@ namespace {
 // The field that asks for a form.
 absl::string_view AskedBy(const ChatRequest& request) {
   if (request.tools.must_call()) return "tool_choice";
-  return request.response_format.has_value() ? "response_format" : "tools[].function.strict";
+  if (request.response_format.has_value()) return "response_format";
+  return request.generation.form.has_value() ? absl::string_view(request.generation.form->field)
+                                             : "tools[].function.strict";
 }
 
-absl::Status CheckFits(const ChatRequest& request) {
-  if (request.generation.ignores_eos) {
-    return FieldError("ignore_eos",
-                      absl::StrCat("must be false where ", AskedBy(request), " says how the answer ends"));
-  }
+absl::Status CheckFits(const ChatRequest& request, bool may_call) {
+  RETURN_IF_ERROR(CheckMayEnd(request.generation, AskedBy(request)));
   const ChatMessage& last = request.messages.back();
   if (last.is_prefix && !last.content.empty()) {
     return FieldError(std::string(AskedBy(request)),
                       "cannot be enforced on an answer that goes on with the last message's content");
+  }
+  const std::optional<AnswerForm>& form = request.generation.form;
+  if (may_call && form.has_value() && form->kind != AnswerForm::Kind::kSchema) {
+    return FieldError(form->field, "is not supported beside tools that may be called; tool_choice must be none");
   }
   return absl::OkStatus();
 }
@@ -52,9 +57,12 @@ absl::StatusOr<std::optional<AnswerConstraint>> PlanConstraint(const ChatRequest
   const bool may_call = tools.may_call() && !tools.definitions.empty();
   const bool has_strict_tool = std::any_of(tools.definitions.begin(), tools.definitions.end(),
                                            [](const ChatTools::Definition& tool) { return tool.is_strict; });
-  const bool is_enforced = tools.must_call() || (may_call && has_strict_tool) || request.response_format.has_value();
-  if (!is_enforced) return std::optional<AnswerConstraint>();
-  if (const absl::Status fits = CheckFits(request); !fits.ok()) return fits;
+  const std::optional<AnswerForm>& form =
+      request.response_format.has_value() ? request.response_format->form : request.generation.form;
+  if (!tools.must_call() && !(may_call && has_strict_tool) && !form.has_value()) {
+    return std::optional<AnswerConstraint>();
+  }
+  RETURN_IF_ERROR(CheckFits(request, may_call));
 
   AnswerConstraint constraint;
   constraint.markup = MarkupOf(format);
@@ -64,12 +72,8 @@ absl::StatusOr<std::optional<AnswerConstraint>> PlanConstraint(const ChatRequest
     AddTools(tools, &constraint);
   }
   if (!tools.must_call()) {
-    if (request.response_format.has_value()) {
-      constraint.schema = request.response_format->schema;
-      constraint.schema_field = request.response_format->field;
-    } else {
-      constraint.allows_text = true;
-    }
+    constraint.form = form;
+    constraint.allows_text = !form.has_value();
   }
   return std::optional<AnswerConstraint>(std::move(constraint));
 }

@@ -85,10 +85,10 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
   ASSIGN_OR_RETURN(GenerateOrder order, PlanGeneration(fields, *std::move(tokens), kMessages, context));
   if (constraint.has_value()) {
     constraint->starts_with_reasoning = prepared.start == ReasoningSplitter::State::kReasoning;
-    ASSIGN_OR_RETURN(order.constraint, CompileConstraint(*constraint, *context.tokenizer, context.facts.eos_token_ids));
     if (constraint->calls == AnswerConstraint::Calls::kNone) prepared.rules = AnswerRules();
     prepared.rules.is_single_call = constraint->is_single_call;
     prepared.rules.is_markup_exact = true;
+    prepared.constraint = std::move(constraint);
   }
   prepared.orders.push_back(std::move(order));
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "router/constraint_compilation.h"
 #include "router/openai/api_error.h"
 #include "router/testing/byte_tokenizer.h"
 
@@ -34,9 +35,13 @@ class ChatPreparationTest : public testing::Test {
     return prepared->orders[0];
   }
   absl::StatusOr<PreparedRequest> Prepare(const std::string& members, const std::string& content = "hi") {
-    return PrepareChat(absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":")", content, R"("}])",
-                                    members.empty() ? "" : ",", members, "}"),
-                       context_);
+    absl::StatusOr<PreparedRequest> prepared =
+        PrepareChat(absl::StrCat(R"({"model":"m","messages":[{"role":"user","content":")", content, R"("}])",
+                                 members.empty() ? "" : ",", members, "}"),
+                    context_);
+    if (!prepared.ok()) return prepared;
+    const absl::Status compiled = CompileForm(context_, &*prepared);
+    return compiled.ok() ? std::move(prepared) : compiled;
   }
   ByteTokenizer tokenizer_;
   ModelContext context_;

@@ -66,6 +66,7 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(absl::string_view body, const 
     }
     form.echoes.push_back(std::move(echo));
   }
+  ASSIGN_OR_RETURN(prepared.constraint, PlanForm(fields));
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));
   prepared.make_format = [form = std::move(form), tokenizer = context.tokenizer](const AnswerIdentity& identity) {
     return std::make_unique<CompletionFormat>(identity, form, tokenizer);

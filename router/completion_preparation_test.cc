@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "router/constraint_compilation.h"
 #include "router/openai/api_error.h"
 #include "router/testing/byte_tokenizer.h"
 
@@ -108,6 +109,25 @@ TEST_F(CompletionPreparationTest, PromptsTimesChoicesAreBounded) {
             "n: is 4 for 2 prompts; one request may have at most 6 answers");
   EXPECT_EQ(Prepare(R"(["a","b","c","d","e","f","g"])").status().message(),
             "prompt: must have at most 6 prompts, got 7");
+}
+
+TEST_F(CompletionPreparationTest, EveryPromptIsHeldToTheForm) {
+  for (const char* form : {R"("regex":"a*")", R"("ebnf":"root ::= \"a\"*")", R"("json_schema":"{\"type\":\"null\"}")",
+                           R"("response_format":{"type":"json_object"})"}) {
+    PreparedRequest prepared = Prepare(R"(["a","b"])", form).value();
+    EXPECT_EQ(prepared.orders[0].constraint, nullptr) << "compiled apart";
+    ASSERT_TRUE(prepared.constraint.has_value()) << form;
+    ASSERT_TRUE(CompileForm(context_, &prepared).ok()) << form;
+    EXPECT_NE(prepared.orders[0].constraint, nullptr);
+    EXPECT_EQ(prepared.orders[0].constraint, prepared.orders[1].constraint);
+  }
+  PreparedRequest free = Prepare(R"("a")").value();
+  ASSERT_TRUE(CompileForm(context_, &free).ok());
+  EXPECT_EQ(free.orders[0].constraint, nullptr);
+  EXPECT_EQ(Prepare(R"("a")", R"("regex":"a","ignore_eos":true)").status().message(),
+            "ignore_eos: must be false where regex says how the answer ends");
+  EXPECT_EQ(Prepare(R"("a")", R"("regex":"a","response_format":{"type":"json_object"})").status().message(),
+            "regex: is allowed only where response_format is not sent");
 }
 
 TEST_F(CompletionPreparationTest, UnknownModelIs404) {

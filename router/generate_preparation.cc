@@ -39,6 +39,7 @@ absl::StatusOr<PreparedRequest> PrepareGenerate(absl::string_view body, const Mo
     }
     form.prompts.push_back(std::move(prompt));
   }
+  ASSIGN_OR_RETURN(prepared.constraint, PlanForm(fields));
   ASSIGN_OR_RETURN(prepared.stops, BuildStops(fields));
   prepared.make_format = [form = std::move(form), tokenizer = context.tokenizer](const AnswerIdentity& identity) {
     GenerateFormat::Options options = form;

@@ -123,6 +123,18 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
   return order;
 }
 
+absl::Status CheckMayEnd(const GenerationFields& fields, absl::string_view asked_by) {
+  if (!fields.ignores_eos) return absl::OkStatus();
+  return FieldError(fields.sampling_path + "ignore_eos",
+                    absl::StrCat("must be false where ", asked_by, " says how the answer ends"));
+}
+
+absl::StatusOr<std::optional<AnswerConstraint>> PlanForm(const GenerationFields& fields) {
+  if (!fields.form.has_value()) return std::nullopt;
+  RETURN_IF_ERROR(CheckMayEnd(fields, fields.form->field));
+  return AnswerConstraint{.form = fields.form};
+}
+
 absl::StatusOr<std::shared_ptr<const StopSet>> BuildStops(const GenerationFields& fields) {
   if (fields.stop.empty()) return std::shared_ptr<const StopSet>();
   absl::StatusOr<StopSet> stops = StopSet::Build(fields.stop);

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "router/cluster.h"
 #include "router/openai/generation_fields.h"
 #include "router/parsing/stop_matcher.h"
@@ -27,6 +29,12 @@ void SetForm(const GenerationFields& fields, PreparedRequest* prepared);
 // leaves no room for an answer (laid at prompt_field) and may not be cut, or an id is none of the vocabulary.
 absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std::vector<TokenId> prompt,
                                              const char* prompt_field, const ModelContext& context);
+
+// INVALID_ARGUMENT: ignore_eos, where the field `asked_by` says how the answer ends.
+absl::Status CheckMayEnd(const GenerationFields& fields, absl::string_view asked_by);
+
+// The form that the fields ask for, of an answer that begins with no reasoning and makes no calls.
+absl::StatusOr<std::optional<AnswerConstraint>> PlanForm(const GenerationFields& fields);
 
 absl::StatusOr<std::shared_ptr<const StopSet>> BuildStops(const GenerationFields& fields);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "router/chat/prompt_format.h"
 #include "router/checkpoint_facts.h"
 #include "router/cluster.h"
+#include "router/constraints/answer_constraint.h"
 #include "router/openai/answer_format.h"
 #include "router/parsing/answer_parser.h"
 #include "router/parsing/reasoning_splitter.h"
@@ -42,6 +44,8 @@ struct PreparedRequest {
   bool wants_tokens = false;                           // ChoiceState::Params
   absl::Duration time_max = absl::InfiniteDuration();  // beside the setting's
   std::vector<GenerateOrder> orders;  // one for each prompt, all but the deadline; of equally many choices
+  // What every answer is held to, until constraint_compilation.h has made the orders' constraint of it.
+  std::optional<AnswerConstraint> constraint;
   std::shared_ptr<const StopSet> stops;
   ReasoningSplitter::State start = ReasoningSplitter::State::kContent;
   AnswerRules rules;

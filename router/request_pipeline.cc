@@ -20,6 +20,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "router/answer_writer.h"
+#include "router/constraint_compilation.h"
 #include "router/openai/api_error.h"
 #include "router/prompt_run.h"
 #include "router/request_state.h"
@@ -29,6 +30,8 @@ namespace asio = boost::asio;
 
 namespace {
 
+using PrepareFunction = decltype(RequestPipeline::Endpoint::prepare);
+
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr int kClientLeftStatus = 499;
 constexpr size_t kLoggedTokensMax = 1024;            // of a prompt, where prompts are logged
@@ -37,6 +40,21 @@ constexpr char kSiblingFailed[] = "sibling failed";  // another prompt of the sa
 // To the client a prompt beyond the workers' memory is the same mistake as one beyond the context.
 absl::Status ContextLengthExceeded(const char* prompt_field, const absl::Status& status) {
   return WithDetails(FieldError(prompt_field, std::string(status.message())), "", "context_length_exceeded");
+}
+
+// What may take long, for the preparation thread: a large body, and the form of answers whatever the body's size.
+// prepared: of a short body, else nothing yet.
+asio::awaitable<absl::StatusOr<PreparedRequest>> PrepareAside(std::string body, PrepareFunction prepare,
+                                                              std::optional<PreparedRequest> prepared,
+                                                              const ModelContext* context) {
+  if (!prepared.has_value()) {
+    absl::StatusOr<PreparedRequest> whole = prepare(body, *context);
+    if (!whole.ok()) co_return whole.status();
+    prepared = *std::move(whole);
+  }
+  const absl::Status compiled = CompileForm(*context, &*prepared);
+  if (!compiled.ok()) co_return compiled;
+  co_return *std::move(prepared);
 }
 
 void CheckNoException(std::exception_ptr exception) {
@@ -118,7 +136,7 @@ class RequestPipeline::Run final {
   const Parts& parts_;
   const PipelineSettings& settings_;
   const std::shared_ptr<Exchange> exchange_;
-  const decltype(Endpoint::prepare) prepare_;
+  const PrepareFunction prepare_;
   const std::string http_id_;
   std::string id_;                       // the router's, until the body says that the client has chosen one
   std::vector<std::string> prompt_ids_;  // once it is prepared
@@ -165,14 +183,15 @@ asio::awaitable<absl::Status> RequestPipeline::Run::TakePlace() {
 
 asio::awaitable<absl::StatusOr<PreparedRequest>> RequestPipeline::Run::Prepare() {
   std::string body = exchange_->TakeBody();
-  if (body.size() <= settings_.inline_body_bytes_max) co_return prepare_(body, *parts_.context);
-  // Named, not a temporary: g++ 12 destroys captures of a lambda inside a co_await expression twice.
-  auto prepare = [body = std::move(body), context = parts_.context,
-                  prepare = prepare_]() -> asio::awaitable<absl::StatusOr<PreparedRequest>> {
-    co_return prepare(body, *context);
-  };
-  absl::StatusOr<PreparedRequest> prepared =
-      co_await asio::co_spawn(*parts_.thread_pool, std::move(prepare), asio::use_awaitable);
+  std::optional<PreparedRequest> short_one;
+  if (body.size() <= settings_.inline_body_bytes_max) {
+    absl::StatusOr<PreparedRequest> prepared = prepare_(body, *parts_.context);
+    if (!prepared.ok() || !prepared->constraint.has_value()) co_return prepared;
+    short_one = *std::move(prepared);
+  }
+  absl::StatusOr<PreparedRequest> prepared = co_await asio::co_spawn(
+      *parts_.thread_pool, PrepareAside(std::move(body), prepare_, std::move(short_one), parts_.context),
+      asio::use_awaitable);
   co_return prepared;
 }
 

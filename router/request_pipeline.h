@@ -49,7 +49,8 @@ struct PipelineSettings {
   std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
   int failovers_per_second = 200;  // of all requests; a burst of as many at once
   RequestLog log = RequestLog::kSummary;
-  size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool
+  size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool;
+                                                    // so are forms of answers, whatever their size
 };
 
 // For /statusz.

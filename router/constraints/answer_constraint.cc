@@ -4,10 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "router/constraints/ebnf.h"
 #include "router/constraints/grammar.h"
 #include "router/constraints/json_grammar.h"
 #include "router/constraints/json_schema.h"
 #include "router/constraints/markup.h"
+#include "router/constraints/pattern.h"
 #include "router/openai/api_error.h"
 
 namespace tandem::router {
@@ -46,11 +48,7 @@ class Compiler {
       root.AddDfa(begin, FreeText(/*is_reasoning=*/true), reasoned);
       begin = AddMarkup(&root, reasoned, kReasoningEnd, tokenizer_);
     }
-    if (answer_.schema.has_value()) {
-      schema_ = std::make_unique<JsonSchema>(*answer_.schema, answer_.schema_field, &grammar_, &json_, BareText());
-      RETURN_IF_ERROR(schema_->AddRoot(&root, begin, end));
-      RETURN_IF_ERROR(schema_->Define());
-    }
+    if (answer_.form.has_value()) RETURN_IF_ERROR(AddForm(&root, begin, end));
     if (answer_.calls != AnswerConstraint::Calls::kNone) {
       int calls = begin;
       if (answer_.allows_text) {
@@ -71,8 +69,30 @@ class Compiler {
   absl::Status AboutWhole(const absl::Status& status) const {
     if (status.ok()) return status;
     const bool has_tools = answer_.calls != AnswerConstraint::Calls::kNone;
-    return FieldError(has_tools && !answer_.schema.has_value() ? "tools" : answer_.schema_field,
+    return FieldError(has_tools && !answer_.form.has_value() ? "tools" : answer_.form->field,
                       std::string(status.message()));
+  }
+
+  absl::Status AddForm(Nfa* root, int from, int to) {
+    const AnswerForm& form = *answer_.form;
+    switch (form.kind) {
+      case AnswerForm::Kind::kSchema:
+        schema_ = std::make_unique<JsonSchema>(form.schema, form.field, &grammar_, &json_, BareText());
+        RETURN_IF_ERROR(schema_->AddRoot(root, from, to));
+        return schema_->Define();
+      case AnswerForm::Kind::kRegex: {
+        absl::StatusOr<Dfa> text =
+            CompilePattern(form.text, PatternReach::kWhole, kConstraintStatesMax, grammar_.budget());
+        if (!text.ok()) return FieldError(form.field, std::string(text.status().message()));
+        root->AddDfa(from, *text, to);
+        return absl::OkStatus();
+      }
+      case AnswerForm::Kind::kEbnf: {
+        const absl::Status added = AddEbnf(form.text, &grammar_, root, from, to);
+        return added.ok() ? added : FieldError(form.field, std::string(added.message()));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status AddCalls(Nfa* root, int from, int to) {

@@ -1,6 +1,7 @@
 // What an answer must be, from the request's tools and response format to the grammar that the workers enforce.
 //
-//   reasoning </think>  then one of   calls | JSON of a schema | text, perhaps followed by calls
+//   reasoning </think>  then one of   calls | JSON of a schema, or text of a regex or grammar | text, perhaps with
+//   calls
 //
 // Reasoning is free, but may not write marks of calls: a call is where it is looked for and nowhere else. Calls are
 // written as the checkpoint's format has them (router/parsing/dsml_parser.h, tool_mark_parser.h), and no text inside of
@@ -18,6 +19,7 @@
 #include "absl/types/span.h"
 #include "proto/common.pb.h"
 #include "router/chat/ordered_json.h"
+#include "router/openai/answer_form.h"
 #include "router/parsing/answer_parser.h"
 #include "router/tokenizer/tokenizer.h"
 
@@ -40,12 +42,11 @@ struct AnswerConstraint {
   bool is_single_call = false;
   std::vector<ConstrainedTool> tools;  // that may be called
   bool allows_text = false;            // free text before calls, or instead of them
-  std::optional<OrderedJson> schema;   // of an answer that is JSON
-  std::string schema_field;            // where errors are laid
+  std::optional<AnswerForm> form;      // of an answer that is no call; beside calls a schema's alone
 };
 
-// INVALID_ARGUMENT as an error of the field at fault: an unsupported keyword with its JSON pointer, a schema that no
-// value satisfies, one that takes more than a worker holds.
+// INVALID_ARGUMENT as an error of the field at fault: what is not supported, with its JSON pointer or its place in the
+// text, a form that no answer has, one that takes more than a worker holds.
 absl::StatusOr<std::shared_ptr<const proto::Constraint>> CompileConstraint(const AnswerConstraint& answer,
                                                                            const Tokenizer& tokenizer,
                                                                            absl::Span<const uint32_t> end_tokens);

@@ -183,8 +183,8 @@ TEST(AnswerConstraintTest, ReasoningIsFreeButWritesNoCalls) {
 TEST(AnswerConstraintTest, AnAnswerMayBeJsonOrCalls) {
   AnswerConstraint answer = Required(CallMarkup::kDsml);
   answer.calls = Calls::kAllowed;
-  answer.schema = Json(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})");
-  answer.schema_field = "response_format";
+  answer.form = {.schema = Json(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})"),
+                 .field = "response_format"};
   ConstraintProbe probe(**CompileAnswer(answer));
   EXPECT_TRUE(probe.Accepts(R"({"a": 1})"));
   EXPECT_FALSE(probe.Accepts(R"({})"));

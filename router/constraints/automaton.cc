@@ -26,7 +26,8 @@ absl::Status Spend(int64_t steps, CompileBudget* budget) {
 }
 
 // Cuts the characters of several edges into classes that lead to the same set of states.
-std::map<std::vector<int>, CharClass> SplitByTargets(const std::vector<std::pair<CharClass, int>>& edges) {
+absl::StatusOr<std::map<std::vector<int>, CharClass>> SplitByTargets(
+    const std::vector<std::pair<const CharClass*, int>>& edges, CompileBudget* budget) {
   struct Event {
     uint32_t at;
     bool begins;
@@ -34,11 +35,12 @@ std::map<std::vector<int>, CharClass> SplitByTargets(const std::vector<std::pair
   };
   std::vector<Event> events;
   for (const auto& [chars, to] : edges) {
-    for (const CharClass::Range& range : chars.ranges()) {
+    for (const CharClass::Range& range : chars->ranges()) {
       events.push_back({range.first, true, to});
       events.push_back({range.last + 1, false, to});
     }
   }
+  RETURN_IF_ERROR(Spend(static_cast<int64_t>(events.size()), budget));
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) { return a.at < b.at; });
   std::map<std::vector<int>, std::vector<CharClass::Range>> ranges;
   std::map<int, int> open;  // state -> edges that are open
@@ -47,9 +49,11 @@ std::map<std::vector<int>, CharClass> SplitByTargets(const std::vector<std::pair
     count += events[i].begins ? 1 : -1;
     if (count == 0) open.erase(events[i].to);
     if (open.empty() || i + 1 == events.size() || events[i + 1].at == events[i].at) continue;
+    RETURN_IF_ERROR(Spend(static_cast<int64_t>(open.size()), budget));
     std::vector<int> targets;
+    targets.reserve(open.size());
     for (const auto& [to, edges_open] : open) targets.push_back(to);
-    ranges[targets].push_back({events[i].at, events[i + 1].at - 1});
+    ranges[std::move(targets)].push_back({events[i].at, events[i + 1].at - 1});
   }
   std::map<std::vector<int>, CharClass> classes;
   for (auto& [targets, of_targets] : ranges) classes.emplace(targets, CharClass(std::move(of_targets)));
@@ -64,7 +68,9 @@ int Nfa::AddState() {
 }
 
 void Nfa::AddChars(int from, const CharClass& chars, int to) {
-  if (!chars.empty()) states_[from].chars.emplace_back(chars, to);
+  if (chars.empty()) return;
+  states_[from].chars.emplace_back(chars, to);
+  num_ranges_ += static_cast<int64_t>(chars.ranges().size());
 }
 
 int Nfa::AddText(int from, absl::string_view text) {
@@ -107,39 +113,47 @@ absl::StatusOr<Dfa> Nfa::Determinize(int num_states_max, CompileBudget* budget) 
   Dfa dfa;
   std::map<StateSet, int> known;
   std::deque<StateSet> open;
-  const auto index_of = [&](StateSet states) {
+  const auto index_of = [&](StateSet states) -> absl::StatusOr<int> {
     const auto [it, is_new] = known.emplace(Close(std::move(states)), static_cast<int>(dfa.states.size()));
+    RETURN_IF_ERROR(Spend(static_cast<int64_t>(it->first.size()), budget));
     if (is_new) {
       dfa.states.emplace_back();
       open.push_back(it->first);
     }
     return it->second;
   };
-  index_of({kStart});
+  RETURN_IF_ERROR(index_of({kStart}).status());
   for (int at = 0; !open.empty(); ++at) {
     const StateSet set = std::move(open.front());
     open.pop_front();
     RETURN_IF_ERROR(Spend(static_cast<int64_t>(set.size()), budget));
     Dfa::State state;
-    std::vector<std::pair<CharClass, int>> chars;
+    std::vector<std::pair<const CharClass*, int>> chars;
     std::map<uint32_t, StateSet> tokens, calls;
     for (const int member : set) {
       const State& of = states_[member];
       state.is_accepting = state.is_accepting || of.is_accepting;
-      chars.insert(chars.end(), of.chars.begin(), of.chars.end());
+      for (const auto& [of_edge, to] : of.chars) chars.emplace_back(&of_edge, to);
       for (const auto& [token, to] : of.tokens) tokens[token].push_back(to);
       for (const auto& [rule, to] : of.calls) calls[rule].push_back(to);
     }
-    for (const auto& [targets, of_targets] : SplitByTargets(chars)) {
-      state.chars.emplace_back(of_targets, index_of(targets));
-    }
-    for (auto& [token, targets] : tokens) state.tokens.emplace_back(token, index_of(std::move(targets)));
-    for (auto& [rule, targets] : calls) state.calls.emplace_back(rule, index_of(std::move(targets)));
     // Different sets may share their closure: what reads into one state is one edge.
-    std::map<int, CharClass> by_target;
-    for (auto& [of_target, to] : state.chars) by_target[to] = by_target[to].Union(of_target);
-    state.chars.clear();
-    for (auto& [to, of_target] : by_target) state.chars.emplace_back(std::move(of_target), to);
+    std::map<int, std::vector<CharClass::Range>> by_target;
+    ASSIGN_OR_RETURN(const auto classes, SplitByTargets(chars, budget));
+    for (const auto& [targets, of_targets] : classes) {
+      ASSIGN_OR_RETURN(const int to, index_of(targets));
+      std::vector<CharClass::Range>& ranges = by_target[to];
+      ranges.insert(ranges.end(), of_targets.ranges().begin(), of_targets.ranges().end());
+    }
+    for (auto& [to, ranges] : by_target) state.chars.emplace_back(CharClass(std::move(ranges)), to);
+    for (auto& [token, targets] : tokens) {
+      ASSIGN_OR_RETURN(const int to, index_of(std::move(targets)));
+      state.tokens.emplace_back(token, to);
+    }
+    for (auto& [rule, targets] : calls) {
+      ASSIGN_OR_RETURN(const int to, index_of(std::move(targets)));
+      state.calls.emplace_back(rule, to);
+    }
     dfa.states[at] = std::move(state);
     if (dfa.states.size() > static_cast<size_t>(num_states_max)) return TooLarge(num_states_max);
   }
@@ -200,6 +214,20 @@ Dfa Trim(const Dfa& dfa) {
   return trimmed;
 }
 
+Dfa WithoutEmptyText(Dfa dfa) {
+  if (dfa.empty() || !dfa.states[0].is_accepting) return dfa;
+  // What leads back to the start must find it accepting as before: at the end of the list.
+  const int start = static_cast<int>(dfa.states.size());
+  dfa.states.push_back(dfa.states[0]);
+  for (Dfa::State& state : dfa.states) {
+    for (auto& [chars, to] : state.chars) to = to == 0 ? start : to;
+    for (auto& [token, to] : state.tokens) to = to == 0 ? start : to;
+    for (auto& [rule, to] : state.calls) to = to == 0 ? start : to;
+  }
+  dfa.states[0].is_accepting = false;
+  return Trim(dfa);
+}
+
 absl::StatusOr<Dfa> Intersect(const Dfa& a, const Dfa& b, int num_states_max, CompileBudget* budget) {
   if (a.empty() || b.empty()) return Dfa();
   Dfa product;
@@ -214,7 +242,14 @@ absl::StatusOr<Dfa> Intersect(const Dfa& a, const Dfa& b, int num_states_max, Co
   for (size_t i = 0; i < pairs.size(); ++i) {
     const auto [in_a, in_b] = pairs[i];
     Dfa::State state;
-    RETURN_IF_ERROR(Spend(static_cast<int64_t>(a.states[in_a].chars.size() * b.states[in_b].chars.size() + 1), budget));
+    int64_t num_ranges_b = 1;
+    for (const auto& [chars_b, to_b] : b.states[in_b].chars)
+      num_ranges_b += static_cast<int64_t>(chars_b.ranges().size());
+    int64_t steps = 1;
+    for (const auto& [chars_a, to_a] : a.states[in_a].chars) {
+      steps += static_cast<int64_t>(chars_a.ranges().size() * b.states[in_b].chars.size()) + num_ranges_b;
+    }
+    RETURN_IF_ERROR(Spend(steps, budget));
     state.is_accepting = a.states[in_a].is_accepting && b.states[in_b].is_accepting;
     for (const auto& [chars_a, to_a] : a.states[in_a].chars) {
       for (const auto& [chars_b, to_b] : b.states[in_b].chars) {

@@ -19,7 +19,7 @@ namespace tandem::router {
 
 // What compiling one request may cost: steps of determinising and of intersecting, for all of its parts together.
 struct CompileBudget {
-  static constexpr int64_t kSteps = 4'000'000;
+  static constexpr int64_t kSteps = 4'000'000;  // some 0.3 s of one thread (docs/performance.md)
   int64_t left = kSteps;
 };
 
@@ -54,6 +54,8 @@ class Nfa final {
   void AddDfa(int from, const Dfa& dfa, int to);
 
   int num_states() const { return static_cast<int>(states_.size()); }
+  // States, and ranges of characters on their edges: what bounds memory.
+  int64_t size() const { return num_states() + num_ranges_; }
 
   // RESOURCE_EXHAUSTED where it takes more than num_states_max states, or more than is left of the budget.
   absl::StatusOr<Dfa> Determinize(int num_states_max, CompileBudget* budget) const;
@@ -71,10 +73,14 @@ class Nfa final {
   StateSet Close(StateSet states) const;
 
   std::vector<State> states_;
+  int64_t num_ranges_ = 0;
 };
 
 // Without the states from which no accepting one is reached.
 Dfa Trim(const Dfa& dfa);
+
+// The same texts but the empty one.
+Dfa WithoutEmptyText(Dfa dfa);
 
 // Texts that both read; of automata that read characters alone. RESOURCE_EXHAUSTED as above.
 absl::StatusOr<Dfa> Intersect(const Dfa& a, const Dfa& b, int num_states_max, CompileBudget* budget);

@@ -1,5 +1,5 @@
 // Sets of characters (Unicode code points without surrogates), as ascending ranges that do not touch.
-// Tested by automaton_test.cc and pattern_test.cc.
+// Tested by char_class_test.cc.
 #pragma once
 
 #include <compare>

@@ -91,8 +91,13 @@ bool CallsItselfAtOnce(const std::vector<Dfa>& rules, uint32_t rule, std::vector
 
 }  // namespace
 
-absl::Status Grammar::Define(uint32_t rule, const Nfa& nfa) {
-  ASSIGN_OR_RETURN(rules_[rule], nfa.Determinize(kConstraintStatesMax - num_states_, &budget_));
+absl::Status Grammar::DefineAs(uint32_t rule, const Nfa& nfa, bool may_be_empty) {
+  absl::StatusOr<Dfa> dfa = nfa.Determinize(kConstraintStatesMax - num_states_, &budget_);
+  if (absl::IsResourceExhausted(dfa.status()) && budget_.left >= 0) {
+    return absl::ResourceExhaustedError(absl::StrCat("takes more than ", kConstraintStatesMax, " states in all"));
+  }
+  RETURN_IF_ERROR(dfa.status());
+  rules_[rule] = may_be_empty ? *std::move(dfa) : WithoutEmptyText(*std::move(dfa));
   num_states_ += static_cast<int>(rules_[rule].states.size());
   return absl::OkStatus();
 }

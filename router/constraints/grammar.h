@@ -2,8 +2,7 @@
 //
 // A rule is an automaton (automaton.h); it is reserved before it is defined, so that rules may call themselves.
 // Finish() takes out what can never be completed: every place that is left leads to an end, and a worker never has to
-// look ahead. Bounded in states and in bytes. Tested by
-// json_schema_test.cc and //tests/constraints.
+// look ahead. Bounded in states and in bytes. Tested by grammar_test.cc, and through those who write rules.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,9 @@ class Grammar final {
     return static_cast<uint32_t>(rules_.size() - 1);
   }
   // RESOURCE_EXHAUSTED: the rules together take more than kConstraintStatesMax states.
-  absl::Status Define(uint32_t rule, const Nfa& nfa);
+  absl::Status Define(uint32_t rule, const Nfa& nfa) { return DefineAs(rule, nfa, /*may_be_empty=*/true); }
+  // The same without the empty text: what is called must read something. Callers go around it where it may be empty.
+  absl::Status DefineNonEmpty(uint32_t rule, const Nfa& nfa) { return DefineAs(rule, nfa, /*may_be_empty=*/false); }
   // Of all that is compiled for this grammar.
   CompileBudget* budget() { return &budget_; }
 
@@ -36,6 +37,8 @@ class Grammar final {
   absl::StatusOr<proto::Constraint> Finish(uint32_t root, absl::Span<const uint32_t> end_tokens) const;
 
  private:
+  absl::Status DefineAs(uint32_t rule, const Nfa& nfa, bool may_be_empty);
+
   std::vector<Dfa> rules_;
   int num_states_ = 0;
   CompileBudget budget_;

@@ -4,7 +4,7 @@
 // between tokens, after `{`, `[`, `,` and `:` and before `}` and `]`; up to kDigitsMax digits in each part of a number,
 // an exponent of two. Every value of JSON that a double holds well can be written. Strings may hold any character, with
 // or without escapes where JSON leaves the choice; halves of surrogate pairs never stand alone.
-// Tested by json_schema_test.cc and //tests/constraints.
+// Tested by json_grammar_test.cc and //tests/constraints.
 #pragma once
 
 #include <cstdint>

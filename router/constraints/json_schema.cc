@@ -299,11 +299,12 @@ absl::Status JsonSchema::AddStringOf(Nfa* nfa, int from, const OrderedJson& sche
   }
   if (pattern != nullptr) {
     if (pattern->kind != Kind::kString) return Refuse(PointerInto(pointer, "pattern"), "pattern must be a string");
-    parts.emplace_back("pattern", CompilePattern(pattern->text, kStringStatesMax, grammar_.budget()));
+    parts.emplace_back("pattern",
+                       CompilePattern(pattern->text, PatternReach::kAnywhere, kStringStatesMax, grammar_.budget()));
   }
   if (format != nullptr && format->kind == Kind::kString) {
     if (const absl::string_view known = PatternOfFormat(format->text); !known.empty()) {
-      parts.emplace_back("format", CompilePattern(known, kStringStatesMax, grammar_.budget()));
+      parts.emplace_back("format", CompilePattern(known, PatternReach::kAnywhere, kStringStatesMax, grammar_.budget()));
     }
   }
   if (form == Form::kBareStrings) parts.emplace_back("type", bare_text_);

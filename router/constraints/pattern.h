@@ -1,10 +1,10 @@
-// Regular expressions of JSON Schema's `pattern`, as automata.
+// Regular expressions as automata: JSON Schema's `pattern`, which may match anywhere, and `regex`, which is the whole.
 //
-// The regular subset of ECMA-262: literals, ., classes with ranges and escapes, \d \w \s and their opposites, groups,
-// alternatives, * + ? {n} {n,} {n,m} (lazy ones read the same texts), ^ and $ at the ends of an alternative of the
-// whole. As JSON Schema has it, a pattern may match anywhere unless it is anchored. Dialects differ in what classes
-// mean beyond ASCII, so generated texts stay where all agree: \d \w \s are ASCII, and \D \W \S and a negated class with
-// one of those read ASCII alone. Refused by name: look-around, references, \b, \p{..}. Tested by pattern_test.cc.
+// The regular subset that ECMA-262, Python's re and xgrammar share: literals, ., classes with ranges and escapes, \d \w
+// \s and their opposites, \xHH, \uHHHH, \u{H..}, groups (also (?:..), (?<name>..), (?P<name>..)), alternatives,
+// * + ? {n} {n,} {n,m} (lazy ones read the same texts), ^ and $ at the ends of an alternative of the whole. Where
+// dialects differ beyond ASCII, generated texts stay where all agree (char_syntax.h). Refused by name and place:
+// look-around, references, flags, \b, \p{..}, possessive repeats. Tested by pattern_test.cc.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -13,8 +13,11 @@
 
 namespace tandem::router {
 
-// INVALID_ARGUMENT: no pattern, or beyond the subset. RESOURCE_EXHAUSTED: takes more states
-// or work.
-absl::StatusOr<Dfa> CompilePattern(absl::string_view pattern, int num_states_max, CompileBudget* budget);
+enum class PatternReach { kAnywhere, kWhole };
+
+// pattern: valid UTF-8. INVALID_ARGUMENT: no pattern, or beyond the subset. RESOURCE_EXHAUSTED: takes more states or
+// work.
+absl::StatusOr<Dfa> CompilePattern(absl::string_view pattern, PatternReach reach, int num_states_max,
+                                   CompileBudget* budget);
 
 }  // namespace tandem::router

@@ -16,7 +16,7 @@ constexpr int kStatesMax = 4096;
 
 Dfa Compiled(const std::string& pattern) {
   CompileBudget budget;
-  absl::StatusOr<Dfa> dfa = CompilePattern(pattern, kStatesMax, &budget);
+  absl::StatusOr<Dfa> dfa = CompilePattern(pattern, PatternReach::kAnywhere, kStatesMax, &budget);
   EXPECT_TRUE(dfa.ok()) << pattern << ": " << dfa.status();
   return dfa.ok() ? *std::move(dfa) : Dfa();
 }
@@ -69,7 +69,7 @@ TEST(PatternTest, RandomPatternsReadWhatTheStandardLibrarySays) {
     RandomPattern random(seed);
     const std::string pattern = random.Whole();
     CompileBudget budget;
-    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, kStatesMax, &budget);
+    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, PatternReach::kAnywhere, kStatesMax, &budget);
     if (absl::IsResourceExhausted(dfa.status())) {
       ++num_too_large;
       continue;
@@ -86,6 +86,61 @@ TEST(PatternTest, RandomPatternsReadWhatTheStandardLibrarySays) {
   EXPECT_LE(num_too_large, 4);
   EXPECT_GT(num_read, 2000);
   EXPECT_GT(num_not_read, 2000);
+}
+
+TEST(PatternTest, RandomRegexesReadWholeTextsAsTheStandardLibrarySays) {
+  int num_read = 0, num_not_read = 0, num_too_large = 0;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    RandomPattern random(seed);
+    const std::string pattern = random.Whole();
+    CompileBudget budget;
+    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, PatternReach::kWhole, kStatesMax, &budget);
+    if (absl::IsResourceExhausted(dfa.status())) {
+      ++num_too_large;
+      continue;
+    }
+    ASSERT_TRUE(dfa.ok()) << pattern << ": " << dfa.status();
+    const std::regex regex(pattern, std::regex::ECMAScript);
+    for (int i = 0; i < 40; ++i) {
+      const std::string text = random.Text();
+      const bool expected = std::regex_match(text, regex);
+      EXPECT_EQ(Reads(*dfa, text), expected) << pattern << " over \"" << text << "\"";
+      ++(expected ? num_read : num_not_read);
+    }
+  }
+  EXPECT_LE(num_too_large, 4);
+  EXPECT_GT(num_read, 400);
+  EXPECT_GT(num_not_read, 4000);
+}
+
+TEST(PatternTest, GroupsOfEveryKindThatOnlyGroup) {
+  for (const char* pattern : {"(ab)+", "(?:ab)+", "(?<n>ab)+", "(?P<name>ab)+", "^(ab)+$", "(ab)+?"}) {
+    CompileBudget budget;
+    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, PatternReach::kWhole, kStatesMax, &budget);
+    ASSERT_TRUE(dfa.ok()) << pattern << ": " << dfa.status();
+    EXPECT_TRUE(Reads(*dfa, "abab")) << pattern;
+    EXPECT_FALSE(Reads(*dfa, "aba") || Reads(*dfa, "") || Reads(*dfa, "xab")) << pattern;
+  }
+}
+
+TEST(PatternTest, ErrorsSayWhatAndWhere) {
+  const auto error = [](const char* pattern) {
+    CompileBudget budget;
+    return std::string(CompilePattern(pattern, PatternReach::kWhole, kStatesMax, &budget).status().message());
+  };
+  EXPECT_EQ(error("ab(?=c)"), "look-ahead is not supported at character 2");
+  EXPECT_EQ(error("(?<!a)b"), "look-behind is not supported at character 0");
+  EXPECT_EQ(error("(?i)a"), "flags and other kinds of groups are not supported at character 0");
+  EXPECT_EQ(error("(?P<n>a)(?P=n)"), "references are not supported at character 8");
+  EXPECT_EQ(error("(a)\\1"), "\\1 is not supported at character 3");
+  EXPECT_EQ(error("a\\b"), "\\b is not supported at character 1");
+  EXPECT_EQ(error("\\p{L}"), "\\p is not supported at character 0");
+  EXPECT_EQ(error("a++"), "possessive repeats are not supported at character 2");
+  EXPECT_EQ(error("a**"), "nothing to repeat at character 2");
+  EXPECT_EQ(error("a^b"), "^ and $ are supported at the ends of the pattern or of its alternatives at character 1");
+  EXPECT_EQ(error("a)"), "a ) that closes nothing must be escaped at character 1");
+  EXPECT_EQ(error("x{,3}"), "a { that begins no count must be escaped or quoted at character 1");
+  EXPECT_EQ(error("(a"), "a group without its end at character 0");
 }
 
 TEST(PatternTest, MatchesAnywhereUnlessAnchored) {
@@ -107,7 +162,8 @@ TEST(PatternTest, WhatIsBeyondTheSubsetIsRefused) {
   for (const char* pattern :
        {"(?=a)", "(?!a)", "(?<=a)b", "(a)\\1", "\\bword", "\\p{L}", "(", ")", "[a", "a{2,1}", "*"}) {
     CompileBudget budget;
-    EXPECT_EQ(CompilePattern(pattern, kStatesMax, &budget).status().code(), absl::StatusCode::kInvalidArgument)
+    EXPECT_EQ(CompilePattern(pattern, PatternReach::kAnywhere, kStatesMax, &budget).status().code(),
+              absl::StatusCode::kInvalidArgument)
         << pattern;
   }
 }
@@ -115,7 +171,8 @@ TEST(PatternTest, WhatIsBeyondTheSubsetIsRefused) {
 TEST(PatternTest, WhatTakesTooMuchIsRefusedInBoundedWork) {
   for (const char* pattern : {"^(?:[ab]*a[ab]{30})$", "^(?:a{1000}){1000}$"}) {
     CompileBudget budget;
-    EXPECT_EQ(CompilePattern(pattern, kStatesMax, &budget).status().code(), absl::StatusCode::kResourceExhausted)
+    EXPECT_EQ(CompilePattern(pattern, PatternReach::kAnywhere, kStatesMax, &budget).status().code(),
+              absl::StatusCode::kResourceExhausted)
         << pattern;
   }
 }

@@ -31,7 +31,7 @@ TEST(StringFormatTest, ReadsWhatTheStandardsAllowAndNothingElse) {
   for (const Example& example : examples) {
     CompileBudget budget;
     const absl::string_view pattern = PatternOfFormat(example.format);
-    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, 16384, &budget);
+    const absl::StatusOr<Dfa> dfa = CompilePattern(pattern, PatternReach::kAnywhere, 16384, &budget);
     ASSERT_TRUE(dfa.ok()) << example.format << ": " << dfa.status();
     for (const std::string& text : example.good) EXPECT_TRUE(Reads(*dfa, text)) << example.format << " " << text;
     for (const std::string& text : example.bad) EXPECT_FALSE(Reads(*dfa, text)) << example.format << " " << text;

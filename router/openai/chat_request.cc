@@ -102,6 +102,7 @@ absl::Status ReadChatRequest(const json::object& request, absl::string_view body
   RETURN_IF_ERROR(RefuseUnsupportedChatFields(request));
   ASSIGN_OR_RETURN(parsed->tools, ParseChatTools(request, body));
   ASSIGN_OR_RETURN(parsed->response_format, ParseResponseFormat(request, body));
+  RETURN_IF_ERROR(CheckOneForm(parsed->response_format, parsed->generation.form));
   RETURN_IF_ERROR(ParseLogprobs(request, &parsed->generation));
   ASSIGN_OR_RETURN(parsed->is_thinking, ParseThinking(request));
   ASSIGN_OR_RETURN(const std::optional<bool> separates,

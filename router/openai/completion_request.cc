@@ -1,6 +1,7 @@
 #include "router/openai/completion_request.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -8,6 +9,7 @@
 #include "router/openai/api_error.h"
 #include "router/openai/json_body.h"
 #include "router/openai/json_fields.h"
+#include "router/openai/response_format.h"
 #include "router/openai/unsupported_fields.h"
 
 namespace tandem::router {
@@ -32,13 +34,16 @@ absl::Status ParseBestOf(const json::object& request, CompletionRequest* parsed)
   return absl::OkStatus();
 }
 
-absl::Status ReadCompletionRequest(const json::object& request, CompletionRequest* parsed) {
+absl::Status ReadCompletionRequest(const json::object& request, absl::string_view body, CompletionRequest* parsed) {
   GenerationFields& fields = parsed->generation;
   ASSIGN_OR_RETURN(fields, ParseGenerationFields(request, {.path = "", .max_tokens_min = 0}));
   const json::value* prompt = FindMember(request, "prompt");
   if (prompt == nullptr) return FieldError("prompt", "is required");
   ASSIGN_OR_RETURN(parsed->prompts, ParsePromptList(*prompt, "prompt", PromptForms::kAny));
   RETURN_IF_ERROR(RefuseUnsupportedCompletionFields(request));
+  ASSIGN_OR_RETURN(std::optional<ResponseFormat> format, ParseResponseFormat(request, body));
+  RETURN_IF_ERROR(CheckOneForm(format, fields.form));
+  if (format.has_value()) fields.form = std::move(format->form);  // no model is told: the prompt is the client's
   RETURN_IF_ERROR(ParseBestOf(request, parsed));
   if (!fields.max_new_tokens.has_value()) fields.max_new_tokens = kCompletionTokensDefault;
   if (fields.min_new_tokens > *fields.max_new_tokens) {
@@ -62,7 +67,7 @@ absl::Status ReadCompletionRequest(const json::object& request, CompletionReques
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(absl::string_view body) {
   CompletionRequest parsed;
   RETURN_IF_ERROR(
-      ReadJsonBody(body, [&parsed](const json::object& request) { return ReadCompletionRequest(request, &parsed); }));
+      ReadJsonBody(body, [&](const json::object& request) { return ReadCompletionRequest(request, body, &parsed); }));
   return parsed;
 }
 

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "router/openai/api_error.h"
 #include "router/openai/json_fields.h"
+#include "router/openai/response_format.h"
 
 namespace tandem::router {
 namespace {
@@ -229,6 +230,7 @@ absl::Status ParseSamplingFields(const json::object& object, const SamplingNames
   RETURN_IF_ERROR(ParseStopTokenIds(object, names, parsed));
   ASSIGN_OR_RETURN(std::optional<bool> ignores_eos, OptionalBool(object, "ignore_eos", names.path + "ignore_eos"));
   parsed->ignores_eos = ignores_eos.value_or(false);
+  ASSIGN_OR_RETURN(parsed->form, ParseFormFields(object, names.path));
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "boost/json.hpp"
+#include "router/openai/answer_form.h"
 
 namespace tandem::router {
 
@@ -41,6 +42,7 @@ struct GenerationFields {
   std::vector<std::string> stop;          // at most kStopStringsMax, none empty
   std::vector<uint32_t> stop_token_ids;   // beside the checkpoint's own
   bool ignores_eos = false;
+  std::optional<AnswerForm> form;  // json_schema, regex, ebnf; response_format is parsed by its endpoints
 
   bool is_stream = false;
   bool includes_usage = false;  // of streams; whole answers always carry it

@@ -1,5 +1,7 @@
 #include "router/openai/response_format.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "router/chat/ordered_json.h"
@@ -45,17 +47,48 @@ absl::StatusOr<std::optional<ResponseFormat>> ParseResponseFormat(const json::ob
   ResponseFormat parsed;
   AppendPythonJson(*value, &parsed.text);
   if (*type == "json_schema") {
-    parsed.field = kSchemaField;
-    parsed.schema = *value->Find("json_schema")->Find("schema");
+    parsed.form.field = kSchemaField;
+    parsed.form.schema = *value->Find("json_schema")->Find("schema");
   } else {
-    parsed.field = "response_format";
-    parsed.schema.kind = OrderedJson::Kind::kObject;
-    parsed.schema.keys = {"type"};
-    OrderedJson& object = parsed.schema.items.emplace_back();
+    parsed.form.field = "response_format";
+    parsed.form.schema.kind = OrderedJson::Kind::kObject;
+    parsed.form.schema.keys = {"type"};
+    OrderedJson& object = parsed.form.schema.items.emplace_back();
     object.kind = OrderedJson::Kind::kString;
     object.text = "object";
   }
   return parsed;
+}
+
+absl::StatusOr<std::optional<AnswerForm>> ParseFormFields(const json::object& object, const std::string& path) {
+  constexpr std::pair<const char*, AnswerForm::Kind> kFields[] = {{"json_schema", AnswerForm::Kind::kSchema},
+                                                                  {"regex", AnswerForm::Kind::kRegex},
+                                                                  {"ebnf", AnswerForm::Kind::kEbnf}};
+  std::optional<AnswerForm> form;
+  for (const auto& [name, kind] : kFields) {
+    const std::string field = path + name;
+    ASSIGN_OR_RETURN(std::optional<std::string> text, OptionalString(object, name, field));
+    if (!text.has_value()) continue;
+    if (form.has_value()) return FieldError(field, absl::StrCat("is allowed only where ", form->field, " is not sent"));
+    if (text->empty()) return FieldError(field, "must not be empty");
+    if (text->size() > kFormTextBytesMax) {
+      return FieldError(field, absl::StrCat("must have at most ", kFormTextBytesMax, " bytes, got ", text->size()));
+    }
+    form = {.kind = kind, .field = field};
+    if (kind != AnswerForm::Kind::kSchema) {
+      form->text = *std::move(text);
+      continue;
+    }
+    absl::StatusOr<OrderedJson> schema = ParseOrderedJson(*text);
+    if (!schema.ok()) return FieldError(field, std::string(schema.status().message()));
+    form->schema = *std::move(schema);
+  }
+  return form;
+}
+
+absl::Status CheckOneForm(const std::optional<ResponseFormat>& response_format, const std::optional<AnswerForm>& form) {
+  if (!response_format.has_value() || !form.has_value()) return absl::OkStatus();
+  return FieldError(form->field, "is allowed only where response_format is not sent");
 }
 
 }  // namespace tandem::router

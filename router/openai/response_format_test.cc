@@ -2,6 +2,7 @@
 #include "router/openai/response_format.h"
 
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "router/openai/api_error.h"
@@ -29,17 +30,36 @@ TEST(ResponseFormatTest, TextIsNoFormat) {
 TEST(ResponseFormatTest, TheValueKeepsItsKeysAndNumbers) {
   const ResponseFormat object = *Parse(R"({"response_format":{"type":"json_object"}})").value();
   EXPECT_EQ(object.text, R"({"type": "json_object"})");
-  EXPECT_EQ(object.field, "response_format");
-  EXPECT_EQ(object.schema.Find("type")->text, "object");
+  EXPECT_EQ(object.form.field, "response_format");
+  EXPECT_EQ(object.form.schema.Find("type")->text, "object");
   for (const char* strict : {"true", "false", "null"}) {
     const std::string body = std::string(R"({"response_format":{"json_schema":{"strict":)") + strict +
                              R"(,"schema":{"minimum":1.0},"name":"n"},"type":"json_schema"}})";
     const ResponseFormat schema = *Parse(body).value();
     EXPECT_EQ(schema.text, std::string(R"({"json_schema": {"strict": )") + strict +
                                R"(, "schema": {"minimum": 1.0}, "name": "n"}, "type": "json_schema"})");
-    EXPECT_EQ(schema.field, "response_format.json_schema.schema");
-    EXPECT_EQ(schema.schema.Find("minimum")->text, "1.0");
+    EXPECT_EQ(schema.form.field, "response_format.json_schema.schema");
+    EXPECT_EQ(schema.form.schema.Find("minimum")->text, "1.0");
   }
+}
+
+TEST(ResponseFormatTest, FormsInWordsOfTheirOwn) {
+  const auto parse = [](const char* object) { return ParseFormFields(boost::json::parse(object).get_object(), "p."); };
+  EXPECT_FALSE(parse(R"({"regex":null,"x":1})").value().has_value());
+  const AnswerForm regex = *parse(R"({"regex":"a\\d"})").value();
+  EXPECT_EQ(regex.kind, AnswerForm::Kind::kRegex);
+  EXPECT_EQ(regex.text, "a\\d");
+  EXPECT_EQ(regex.field, "p.regex");
+  EXPECT_EQ(parse(R"({"ebnf":"root ::= x"})").value()->kind, AnswerForm::Kind::kEbnf);
+  const AnswerForm schema = *parse(R"({"json_schema":"{\"b\":1.0,\"a\":2}"})").value();
+  EXPECT_EQ(schema.kind, AnswerForm::Kind::kSchema);
+  EXPECT_EQ(schema.schema.keys, (std::vector<std::string>{"b", "a"}));
+  EXPECT_EQ(schema.schema.Find("b")->text, "1.0");
+  EXPECT_EQ(parse(R"({"regex":"a","json_schema":"{}"})").status().message(),
+            "p.regex: is allowed only where p.json_schema is not sent");
+  EXPECT_EQ(parse(R"({"regex":7})").status().message(), "p.regex: must be a string, got an integer");
+  const std::string long_text = "{\"ebnf\":\"" + std::string(kFormTextBytesMax + 1, 'x') + "\"}";
+  EXPECT_EQ(parse(long_text.c_str()).status().message(), "p.ebnf: must have at most 65536 bytes, got 65537");
 }
 
 TEST(ResponseFormatTest, EachErrorNamesItsField) {

@@ -24,11 +24,6 @@ bool IsNoToolChoice(const json::value& value) { return value == "none" || value 
 bool IsTextOnly(const json::value& value) {
   return value.is_array() && value.get_array().size() == 1 && value.get_array()[0] == "text";
 }
-bool IsTextFormat(const json::value& value) {
-  if (!value.is_object()) return false;
-  const json::value* type = value.get_object().if_contains("type");
-  return type != nullptr && *type == "text";
-}
 
 struct UnsupportedField {
   const char* name;
@@ -53,13 +48,8 @@ constexpr UnsupportedField kCommonFields[] = {
 
 // Beside temperature and its like: of the request itself, or of /generate's sampling_params.
 constexpr UnsupportedField kSamplingFields[] = {
-    {"regex", Never, "null"},
-    {"ebnf", Never, "null"},
-    {"json_schema", Never, "null"},
-    {"structural_tag", Never, "null"},
-    {"stop_regex", IsEmptyArray, "[]"},
-    {"no_stop_trim", IsFalse, "false"},
-    {"include_stop_str_in_output", IsFalse, "false"},
+    {"structural_tag", Never, "null"},       {"stop_regex", IsEmptyArray, "[]"},
+    {"no_stop_trim", IsFalse, "false"},      {"include_stop_str_in_output", IsFalse, "false"},
     {"skip_special_tokens", IsTrue, "true"},
 };
 
@@ -85,7 +75,6 @@ constexpr UnsupportedField kCompletionFields[] = {
     {"suffix", IsEmptyString, "\"\""},
     {"prompt_embeds", Never, "null"},
     {"tools", IsEmptyArray, "[]"},
-    {"response_format", IsTextFormat, "{\"type\":\"text\"}"},
 };
 
 template <size_t kSize>

@@ -80,7 +80,7 @@ absl::StatusOr<std::shared_ptr<const proto::Constraint>> CompileAnswer(const rou
 }
 
 absl::StatusOr<std::shared_ptr<const proto::Constraint>> CompileSchema(absl::string_view schema) {
-  return CompileAnswer({.schema = Json(schema), .schema_field = "schema"});
+  return CompileAnswer({.form = router::AnswerForm{.schema = Json(schema), .field = "schema"}});
 }
 
 }  // namespace tandem::testing

@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const auto schema = router::ParseOrderedJson(
       absl::string_view(reinterpret_cast<const char*>(bytes), std::min(size, kSchemaBytesMax)));
   if (!schema.ok()) return 0;
-  const auto constraint = testing::CompileAnswer({.schema = *schema, .schema_field = "schema"});
+  const auto constraint = testing::CompileAnswer({.form = router::AnswerForm{.schema = *schema, .field = "schema"}});
   if (!constraint.ok()) {
     if (constraint.status().code() != absl::StatusCode::kInvalidArgument) std::abort();
     return 0;

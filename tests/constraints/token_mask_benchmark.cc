@@ -31,7 +31,7 @@ struct Case {
 };
 
 router::AnswerConstraint Schema(const char* schema) {
-  return {.schema = testing::Json(schema), .schema_field = "schema"};
+  return {.form = router::AnswerForm{.schema = testing::Json(schema), .field = "schema"}};
 }
 
 router::AnswerConstraint Call(const char* parameters) {

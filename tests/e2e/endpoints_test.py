@@ -101,7 +101,7 @@ def test_stop_strings_and_tokens_are_named(cluster):
         ({"text": "a", "input_ids": [1]}, "input_ids"),
         ({"text": "a", "sampling_params": {"top_p": 2}}, "sampling_params.top_p"),
         ({"input_ids": [[1], [10**6]]}, "input_ids[1][0]"),
-        ({"text": "a", "sampling_params": {"regex": "a"}}, "sampling_params.regex"),
+        ({"text": "a", "sampling_params": {"regex": "a("}}, "sampling_params.regex"),
         ({"text": "a", "rid": 3}, "rid"),
     ],
 )
