@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/co_spawn.hpp"
+#include "boost/asio/post.hpp"
 #include "boost/asio/read.hpp"
 #include "boost/asio/use_awaitable.hpp"
 #include "boost/asio/write.hpp"
@@ -100,7 +101,7 @@ class ConnectionExchange final : public Exchange {
 
  private:
   void Wake() {
-    if (auto connection = state_->connection.lock()) connection->WakeWriter();
+    if (auto connection = state_->connection.lock()) connection->OnNews();
   }
   const std::shared_ptr<ExchangeState> state_;
 };
@@ -173,7 +174,10 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
   socket_.set_option(TcpInteger<TCP_USER_TIMEOUT>(static_cast<int>(absl::ToInt64Milliseconds(user_timeout))), ignored);
 }
 
-Connection::~Connection() { group_->connections.erase(this); }
+Connection::~Connection() {
+  group_->connections.erase(this);
+  if (is_news_due_) std::erase(group_->with_news, this);
+}
 
 void Connection::Start() {
   asio::co_spawn(
@@ -193,7 +197,43 @@ void Connection::Drain() {
   }
 }
 
-void Connection::WakeWriter() { writer_wake_.cancel(); }
+void Connection::WakeWriter() {
+  is_writer_waiting_ = false;
+  writer_wake_.cancel();
+}
+
+void Connection::OnNews() {
+  if (!is_writer_waiting_) return;  // it looks before it waits
+  if (!IsMidStream()) return WakeWriter();
+  if (std::exchange(is_news_due_, true)) return;
+  group_->with_news.push_back(this);
+  if (group_->with_news.size() > 1) return;
+  asio::post(socket_.get_executor(), [group = group_] { WriteNews(group.get()); });
+}
+
+bool Connection::IsMidStream() const {
+  return !state_->is_client_gone && !state_->is_abandoned && !state_->wants_drained && !state_->answer.is_finished();
+}
+
+// Nothing in here ends a connection: coroutines are woken, and run later.
+void Connection::WriteNews(ConnectionGroup* group) {
+  for (Connection* connection : std::exchange(group->with_news, {})) {
+    connection->is_news_due_ = false;
+    if (connection->is_writer_waiting_ && !connection->WriteAtOnce()) connection->WakeWriter();
+  }
+}
+
+bool Connection::WriteAtOnce() {
+  if (!IsMidStream()) return false;
+  ExchangeState& state = *state_;
+  state.answer.Take(&wire_);
+  wire_begin_ = 0;
+  if (wire_.empty()) return true;
+  boost::system::error_code error;
+  wire_begin_ = socket_.write_some(asio::buffer(wire_), error);
+  state.num_bytes_in_write = wire_.size() - wire_begin_;
+  return state.num_bytes_in_write == 0;
+}
 
 // Some clients send an empty line behind a body (RFC 9112, 2.2).
 void Connection::SkipEmptyLines() {
@@ -346,13 +386,16 @@ asio::awaitable<bool> Connection::Answer() {
   is_watching_ = true;
   asio::co_spawn(
       socket_.get_executor(), [self = shared_from_this(), state] { return self->Watch(state); }, CheckNoException);
-  std::string wire;
   bool is_broken = false;
   for (;;) {
-    state->answer.Take(&wire);
-    if (!wire.empty()) {
-      state->num_bytes_in_write = wire.size();
-      if (!co_await WriteAll(wire)) WriteFailed(*state);
+    if (wire_begin_ == wire_.size()) {
+      state->answer.Take(&wire_);
+      wire_begin_ = 0;
+    }
+    if (wire_begin_ < wire_.size()) {
+      state->num_bytes_in_write = wire_.size() - wire_begin_;
+      if (!co_await WriteAll(absl::string_view(wire_).substr(wire_begin_))) WriteFailed(*state);
+      wire_begin_ = wire_.size();
       state->num_bytes_in_write = 0;
     }
     is_broken = state->is_client_gone || state->is_abandoned;
@@ -361,13 +404,16 @@ asio::awaitable<bool> Connection::Answer() {
     if (std::exchange(state->wants_drained, false) && state->observer) state->observer(ExchangeEvent::kDrained);
     if (state->answer.num_bytes() > 0) continue;
     if (state->answer.is_finished()) {
-      state->answer.Take(&wire);  // the last chunk, where Finish() came without bytes
-      if (!wire.empty() && !co_await WriteAll(wire)) WriteFailed(*state);
+      state->answer.Take(&wire_);  // the last chunk, where Finish() came without bytes
+      if (!wire_.empty() && !co_await WriteAll(wire_)) WriteFailed(*state);
       break;
     }
     writer_wake_.expires_at(asio::steady_timer::time_point::max());
+    is_writer_waiting_ = true;
     co_await writer_wake_.async_wait(kAwait);
   }
+  wire_ = std::string();  // an idle connection keeps no memory of it
+  wire_begin_ = 0;
   boost::system::error_code ignored;
   if (is_broken) socket_.close(ignored);
   watch_must_end_ = true;
@@ -433,11 +479,12 @@ bool Connection::HasBrokenDown() const {
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
 
-asio::awaitable<bool> Connection::WriteAll(const std::string& wire) {
+asio::awaitable<bool> Connection::WriteAll(absl::string_view wire) {
   size_t written = 0;
   while (written < wire.size()) {
     boost::system::error_code error;
-    written += socket_.write_some(asio::buffer(wire) + written, error);  // takes all, as a rule: no timer, no turn
+    written += socket_.write_some(asio::buffer(wire.data() + written, wire.size() - written),
+                                  error);  // takes all, as a rule: no timer, no turn
     if (error && error != asio::error::would_block) co_return false;
     if (written == wire.size()) break;
     ArmTimer(group_->limits.write_stall_max);

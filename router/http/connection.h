@@ -1,13 +1,16 @@
 // One client connection: reads requests, hands them on, writes answers. The rules stand in http_server.h.
 //
-// One coroutine reads a request and then writes its answer as it becomes ready; while it writes, a second one reads, to
-// notice a client that leaves and to take what it pipelines. Internal to router/http.
+// One coroutine reads a request and then writes its answer; while it writes, a second one reads, to notice a client
+// that leaves and to take what it pipelines. What a stream has to say is written without a turn of the coroutine: all
+// connections with news write it in one go, once the handler that made the news is done. The coroutine is woken where
+// the socket does not take all, and for the answer's end. Internal to router/http.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/ip/tcp.hpp"
@@ -27,6 +30,7 @@ struct ConnectionGroup {
   bool is_draining = false;
   size_t num_body_bytes = 0;  // of all BodyShares
   std::unordered_set<Connection*> connections;
+  std::vector<Connection*> with_news;  // a turn of the loop is due that has them write
 };
 
 // What one body takes of HttpLimits::bodies_bytes_max.
@@ -77,7 +81,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Start();         // serves until the connection ends
   void StartRefusal();  // says 503 and closes
   void Drain();         // closes now where idle, else after the answer under way
-  void WakeWriter();
+  // There is something to write, or to look at.
+  void OnNews();
 
  private:
   enum class ReadEnd { kRequest, kRefused, kClosed };  // refused: error_ says how to answer
@@ -92,7 +97,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   // Until the answer is on its way or the client has left. True where the connection may go on.
   boost::asio::awaitable<bool> Answer();
   boost::asio::awaitable<void> Watch(std::shared_ptr<ExchangeState> state);
-  boost::asio::awaitable<bool> WriteAll(const std::string& wire);
+  boost::asio::awaitable<bool> WriteAll(absl::string_view wire);
+  void WakeWriter();
+  static void WriteNews(ConnectionGroup* group);
+  // What is ready of a stream, as far as the socket takes it at once. False where the coroutine must go on with it.
+  bool WriteAtOnce();
+  bool IsMidStream() const;
   boost::asio::awaitable<void> CloseGently();
 
   ReadEnd RefuseRequest(int status, const std::string& message);
@@ -113,6 +123,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<ExchangeState> state_;
   uint64_t timer_generation_ = 0;
   bool timed_out_ = false;
+  bool is_writer_waiting_ = false;  // for news
+  bool is_news_due_ = false;        // it is in ConnectionGroup::with_news
+  std::string wire_;                // of the answer: taken, and from wire_begin_ on not written yet
+  size_t wire_begin_ = 0;
   bool is_idle_ = false;  // between requests, not a byte of the next one read
   bool is_watching_ = false;
   bool watch_must_end_ = false;
