@@ -1,9 +1,14 @@
 // The endpoints beside OpenAI's, over real sockets and gRPC: /generate in every form, aborts, probes, what tools ask.
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/testing/router_fixture.h"
@@ -196,6 +201,34 @@ TEST_F(EndpointsTest, ToolsAreAnsweredFromTheRoutersOwnKnowledge) {
   EXPECT_EQ(AskPost("/flush_cache?timeout=3", "").status, 200);
   EXPECT_EQ(AskPost("/model_info", "").status, 405);
   EXPECT_EQ(AskGet("/generate").status, 405);
+}
+
+// A method that nothing takes is answered with those that the path does take: the document's.
+TEST_F(EndpointsTest, EveryPathOfTheDocumentIsThereAndTakesItsMethods) {
+  StartShard();
+  const RawClient::Response response_of_document = AskGet("/openapi.json");
+  ASSERT_EQ(response_of_document.status, 200);
+  const json::value document = json::parse(response_of_document.body);
+  for (const auto& entry : document.at("paths").as_object()) {
+    const std::string path(entry.key());
+    RawClient client(port());
+    client.Send(absl::StrCat("PATCH ", absl::StrReplaceAll(path, {{"{id}", "x"}}), " HTTP/1.1\r\nHost: x\r\n\r\n"));
+    const RawClient::Response response = client.ReadResponse();
+    ASSERT_EQ(response.status, 405) << path;
+    const size_t begin = response.head.find("\r\nAllow: ") + 9;
+    const std::string allow = response.head.substr(begin, response.head.find("\r\n", begin) - begin);
+    std::set<std::string> taken, said;
+    for (const absl::string_view method : absl::StrSplit(allow, ", ")) taken.insert(std::string(method));
+    taken.erase("HEAD");
+    for (const auto& member : entry.value().as_object()) {
+      if (member.key() != "parameters") said.insert(absl::AsciiStrToUpper(std::string(member.key())));
+    }
+    if (absl::StartsWith(path, "/workers/")) {  // one entry of the table, told apart where it is served
+      EXPECT_TRUE(std::includes(taken.begin(), taken.end(), said.begin(), said.end())) << path << ": " << allow;
+    } else {
+      EXPECT_EQ(taken, said) << path;
+    }
+  }
 }
 
 TEST_F(EndpointsTest, TokenizeAndBackOfSmallAndLargeTexts) {

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "router/openai/generation_fields.h"
 #include "router/openai/json_text.h"
+#include "router/openai/response_format.h"
 
 namespace tandem::router {
 namespace {
@@ -64,6 +65,19 @@ std::string Object(const Fields& fields, absl::string_view required = "") {
 
 void Add(Fields& fields, const Fields& more) { fields.insert(fields.end(), more.begin(), more.end()); }
 
+// What an answer is held to, in words of its own.
+std::string FormText(absl::string_view more = "") {
+  return absl::StrCat(R"({"type":["string","null"],"minLength":1,"maxLength":)", kFormTextBytesMax, more, "}");
+}
+
+std::string ResponseFormatSchema() {
+  const std::string plain = Object({{"type", R"({"enum":["text","json_object"]})"}}, "\"type\"");
+  const std::string json_schema = Object({{"schema", R"({"type":"object"})"}, {"strict", kBoolean}}, "\"schema\"");
+  return AnyOf(
+      {plain, Object({{"type", R"({"const":"json_schema"})"}, {"json_schema", json_schema}}, R"("type","json_schema")"),
+       kNull});
+}
+
 // ---- Requests ----
 
 Fields SamplingFields(const SamplingNames& names, const OpenApiLimits& limits) {
@@ -87,9 +101,9 @@ Fields SamplingFields(const SamplingNames& names, const OpenApiLimits& limits) {
       {"stop", AnyOf({stop_text, ArrayOf(stop_text, absl::StrCat(",\"maxItems\":", kStopStringsMax)), kNull})},
       {"stop_token_ids", AnyOf({ArrayOf(kTokenId, absl::StrCat(",\"maxItems\":", kStopTokenIdsMax)), kNull})},
       {"ignore_eos", kBoolean},
-      {"regex", kNothing},
-      {"ebnf", kNothing},
-      {"json_schema", kNothing},
+      {"regex", FormText()},
+      {"ebnf", FormText()},
+      {"json_schema", FormText(",\"contentMediaType\":\"application/json\"")},
       {"structural_tag", kNothing},
       {"no_stop_trim", OneValue("false")},
       {"include_stop_str_in_output", OneValue("false")},
@@ -140,6 +154,7 @@ std::string ChatRequestSchema(const OpenApiLimits& limits) {
        {"logprobs", kBoolean},
        {"top_logprobs", IntegerBetween(0, kTopLogprobsMax)},
        {"parallel_tool_calls", kBoolean},
+       {"response_format", ResponseFormatSchema()},
        {"continue_final_message", kBoolean},
        {"separate_reasoning", kBoolean},
        {"stream_reasoning", kBoolean},
@@ -158,6 +173,7 @@ std::string CompletionRequestSchema(const OpenApiLimits& limits) {
   Fields fields = OpenAiFields({.path = "", .max_tokens_min = 0}, limits);
   Add(fields, {{"prompt", AnyOf({TextOrTexts(), IdsOrLists()})},
                {"add_special_tokens", kBoolean},
+               {"response_format", ResponseFormatSchema()},
                {"echo", kBoolean},
                {"logprobs", IntegerBetween(0, kTopLogprobsMax)},
                {"best_of", IntegerBetween(1, limits.choices_max)},
@@ -263,58 +279,109 @@ std::string Json(absl::string_view schema) {
 constexpr char kEventStream[] =
     R"(,"text/event-stream":{"schema":{"type":"object","required":["data"],"properties":{"data":{"type":"string"}}}})";
 
-// streams: an answer may come as server-sent events instead.
-std::string Responses(const std::string& answer, bool streams = false) {
-  std::string out =
-      absl::StrCat(R"("responses":{"200":{"description":"the answer","content":{"application/json":{"schema":)", answer,
-                   "}", streams ? kEventStream : "", "}}");
-  for (const char* status : {"400", "401", "404", "405", "408", "413", "429", "499", "500", "503", "504"}) {
+constexpr char kObject[] = R"({"type":"object"})";
+
+// What a path answers where all is well: status, the schema of the body, and whether it may come as server-sent events
+// instead.
+struct Answer {
+  std::string schema = kObject;
+  bool streams = false;
+  int status = 200;
+};
+
+std::string Responses(const Answer& answer) {
+  std::string out = absl::StrCat("\"responses\":{\"", answer.status,
+                                 R"(":{"description":"the answer","content":{"application/json":{"schema":)",
+                                 answer.schema, "}", answer.streams ? kEventStream : "", "}}");
+  for (const char* status : {"400", "401", "403", "404", "405", "408", "413", "429", "499", "500", "503", "504"}) {
     absl::StrAppend(&out, ",\"", status, R"(":{"description":"an error",)",
                     Json(R"({"$ref":"#/components/schemas/Error"})"), "}");
   }
   return out + "}";
 }
 
-std::string Post(const char* summary, const std::string& body, const std::string& answer, bool streams = false) {
-  return absl::StrCat(R"("post":{"summary":")", summary, R"(","requestBody":{"required":true,)", Json(body), "},",
-                      Responses(answer, streams), "}");
+std::string Send(const char* method, const char* summary, const std::string& body, const Answer& answer) {
+  return absl::StrCat("\"", method, R"(":{"summary":")", summary, R"(","requestBody":{"required":true,)", Json(body),
+                      "},", Responses(answer), "}");
 }
 
-std::string Get(const char* summary, const std::string& answer) {
-  return absl::StrCat(R"("get":{"summary":")", summary, "\",", Responses(answer), "}");
+std::string Post(const char* summary, const std::string& body, const Answer& answer) {
+  return Send("post", summary, body, answer);
 }
 
-std::string GetText(const char* summary) {
+// Without a body.
+std::string Ask(const char* method, const char* summary, const Answer& answer) {
+  return absl::StrCat("\"", method, R"(":{"summary":")", summary, "\",", Responses(answer), "}");
+}
+
+std::string Get(const char* summary, const Answer& answer = {}) { return Ask("get", summary, answer); }
+
+std::string Text(const char* method, const char* summary) {
   constexpr char kPlain[] = R"("content":{"text/plain":{"schema":{"type":"string"}}})";
-  return absl::StrCat(R"("get":{"summary":")", summary, R"(","responses":{"200":{"description":"text",)", kPlain,
-                      R"(},"503":{"description":"not ready",)", kPlain, "}}}");
+  constexpr char kError[] = R"(":{"description":"an error",)";
+  const std::string error = Json(R"({"$ref":"#/components/schemas/Error"})");
+  return absl::StrCat("\"", method, R"(":{"summary":")", summary, R"(","responses":{"200":{"description":"text",)",
+                      kPlain, R"(},"503":{"description":"not ready",)", kPlain, "},\"401", kError, error, "},\"405",
+                      kError, error, "}}}");
+}
+
+// Of a path with {id} in it.
+std::string WithId(const std::string& operations) {
+  return absl::StrCat(
+      R"("parameters":[{"name":"id","in":"path","required":true,"schema":{"type":"string","minLength":1}}],)",
+      operations);
+}
+
+std::string WorkerSchema() {
+  return Object({{"url", kText}, {"worker_type", R"({"enum":["prefill","decode"]})"}}, R"("url","worker_type")");
 }
 
 }  // namespace
 
 std::string OpenApiDocument(const OpenApiLimits& limits) {
-  const std::string object = R"({"type":"object"})";
-  const std::string tokenized = Object(
+  const Answer tokenized = {Object(
       {{"tokens", R"({"type":"array"})"}, {"count", AnyOf({kCount, ArrayOf(kCount)})}, {"max_model_len", kCount}},
-      R"("tokens","count","max_model_len")");
-  const std::string detokenized = Object({{"text", AnyOf({kText, ArrayOf(kText)})}}, "\"text\"");
-  const std::string aborted = Object({{"aborted", kCount}}, "\"aborted\"");
+      R"("tokens","count","max_model_len")")};
+  const Answer detokenized = {Object({{"text", AnyOf({kText, ArrayOf(kText)})}}, "\"text\"")};
+  const Answer aborted = {Object({{"aborted", kCount}}, "\"aborted\"")};
+  const Answer generated = {GenerateAnswerSchema(), /*streams=*/true};
+  const Answer begun = {.status = 202};
+  const std::string tokenize = Post("text to ids", TokenizeRequestSchema(), tokenized);
+  const std::string detokenize = Post("ids to text", DetokenizeRequestSchema(), detokenized);
+  const std::string generate = GenerateRequestSchema(limits);
+  const std::string model_info = Get("the checkpoint");
+  const std::string server_info = Get("router, workers, model");
   const std::vector<std::pair<const char*, std::string>> paths = {
-      {"/v1/chat/completions", Post("answers a chat", ChatRequestSchema(limits), ChatAnswerSchema(), true)},
+      {"/v1/chat/completions",
+       Post("answers a chat", ChatRequestSchema(limits), {ChatAnswerSchema(), /*streams=*/true})},
       {"/v1/completions",
-       Post("goes on with a prompt", CompletionRequestSchema(limits), CompletionAnswerSchema(), true)},
-      {"/generate", Post("SGLang's native API", GenerateRequestSchema(limits), GenerateAnswerSchema(), true)},
-      {"/tokenize", Post("text to ids", TokenizeRequestSchema(), tokenized)},
-      {"/detokenize", Post("ids to text", DetokenizeRequestSchema(), detokenized)},
+       Post("goes on with a prompt", CompletionRequestSchema(limits), {CompletionAnswerSchema(), /*streams=*/true})},
+      {"/generate", absl::StrCat(Post("SGLang's native API", generate, generated), ",",
+                                 Send("put", "the same", generate, generated))},
+      {"/tokenize", tokenize},
+      {"/v1/tokenize", tokenize},
+      {"/detokenize", detokenize},
+      {"/v1/detokenize", detokenize},
       {"/abort_request", Post("ends answers by id", AbortRequestSchema(), aborted)},
-      {"/v1/models", Get("the served model", object)},
-      {"/model_info", Get("the checkpoint", object)},
-      {"/server_info", Get("router, workers, model", object)},
-      {"/v1/loads", Get("load of every worker", object)},
-      {"/health_generate", Get("one token through prefill and decode", object)},
-      {"/health", GetText("the process lives")},
-      {"/readyz", GetText("requests can be served")},
-      {"/metrics", GetText("Prometheus")},
+      {"/flush_cache",
+       absl::StrCat(Text("get", "nothing to flush, at any time"), ",", Text("post", "nothing to flush, at any time"))},
+      {"/v1/models", Get("the served model")},
+      {"/v1/models/{id}", WithId(Get("the served model, by its name"))},
+      {"/model_info", model_info},
+      {"/get_model_info", model_info},
+      {"/server_info", server_info},
+      {"/get_server_info", server_info},
+      {"/v1/loads", Get("load of every worker")},
+      {"/workers", absl::StrCat(Get("every worker"), ",", Post("adds a worker", WorkerSchema(), begun))},
+      {"/workers/{id}",
+       WithId(absl::StrCat(Get("one worker"), ",", Ask("delete", "takes off a worker that was added", begun)))},
+      {"/workers/{id}/drain", WithId(Ask("post", "gives a worker nothing new", begun))},
+      {"/health_generate", Get("one token through prefill and decode")},
+      {"/health", Text("get", "the process lives")},
+      {"/readyz", Text("get", "requests can be served")},
+      {"/metrics", Text("get", "Prometheus")},
+      {"/statusz", Text("get", "what runs, as tables")},
+      {"/openapi.json", Get("this document")},
   };
   std::string out =
       R"({"openapi":"3.1.0","info":{"title":"Tandem","version":"1","description":"docs/api.md says what the fields mean"},)"

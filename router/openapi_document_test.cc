@@ -174,6 +174,8 @@ const std::set<std::string>& BoundToOthers() {
                                                               "best_of",
                                                               "continue_final_message",
                                                               "logit_bias",
+                                                              "json_schema",
+                                                              "response_format",
                                                               "thinking",
                                                               "chat_template_kwargs",
                                                               "sampling_params",
@@ -213,6 +215,39 @@ TEST(OpenApiDocumentTest, EveryFieldIsTakenOrRefusedAsTheDocumentSays) {
   }
   EXPECT_GT(num_taken, 400);
   EXPECT_GT(num_refused, 1000);
+}
+
+// docs/api.md's paths. That each of them is there, and takes these methods, is endpoints_integration_test.cc's matter.
+TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
+  const json::object paths = Document().at("paths").as_object();
+  for (const char* path : {"/v1/chat/completions",
+                           "/v1/completions",
+                           "/generate",
+                           "/v1/models",
+                           "/v1/models/{id}",
+                           "/tokenize",
+                           "/v1/tokenize",
+                           "/detokenize",
+                           "/v1/detokenize",
+                           "/model_info",
+                           "/get_model_info",
+                           "/server_info",
+                           "/get_server_info",
+                           "/v1/loads",
+                           "/flush_cache",
+                           "/abort_request",
+                           "/health_generate",
+                           "/workers",
+                           "/workers/{id}",
+                           "/workers/{id}/drain",
+                           "/openapi.json",
+                           "/health",
+                           "/readyz",
+                           "/metrics",
+                           "/statusz"}) {
+    EXPECT_TRUE(paths.contains(path)) << path;
+  }
+  EXPECT_EQ(paths.size(), 25u);
 }
 
 TEST(OpenApiDocumentTest, HasEveryPathWithItsErrors) {
