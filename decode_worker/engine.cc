@@ -37,6 +37,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
                const kvcache::KvPool& pool, Outbox& outbox)
     : options_(options),
       clock_(clock),
+      executor_(executor),
       pool_(pool),
       outbox_(outbox),
       scheduler_(options.batch),
@@ -357,12 +358,17 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
   const int64_t num_generated_max =
       std::min<int64_t>(stopping.max_new_tokens(), options_.context_length_max - request.num_prompt_tokens());
   const Sequence* first = nullptr;  // into whose pages the prompt has come
+  const int last_prompt_page = request.num_shared_pages();
+  std::vector<kvcache::PageId> arrived;
   for (Sequence& sequence : request.sequences) {
     if (!sequence.HoldsPages()) continue;
-    if (first == nullptr) first = &sequence;
+    if (first == nullptr) {
+      first = &sequence;
+      arrived.assign(first->pages.begin(), first->pages.begin() + last_prompt_page);
+    }
     if (sequence.has_ended) continue;
-    const int last_prompt_page = request.num_shared_pages();
     pool_.CopyPage(first->pages[last_prompt_page], sequence.pages[last_prompt_page]);
+    arrived.push_back(sequence.pages[last_prompt_page]);
     sequence.num_written = request.num_prompt_tokens();
     if (request.draws.params.HasPenalties()) {
       sequence.counts = model::TokenCounts(request.generate.prompt_tokens, num_generated_max);
@@ -371,6 +377,11 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
   }
   for (Sequence& sequence : request.sequences) {
     if (sequence.has_ended) ReleasePages(request, sequence);
+  }
+  // Whole, sums verified, and copied for each choice: from here on only the executor writes these pages.
+  if (const absl::Status status = executor_.PagesArrived(arrived); !status.ok()) {
+    End(request, {.error = status});
+    return;
   }
   SettleSequences(request);
 }

@@ -203,6 +203,7 @@ class Engine final {
 
   const EngineOptions options_;
   const base::Clock& clock_;
+  model::ModelExecutor& executor_;
   const kvcache::KvPool pool_;
   Outbox& outbox_;
   const BatchScheduler scheduler_;

@@ -17,6 +17,7 @@
 #include "decode_worker/router_service.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/lane_set.h"
+#include "worker_shell/compute_device.h"
 #include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
@@ -34,8 +35,14 @@ constexpr size_t kMailboxCapacity = 4096;
 
 class Worker::Core final : public Outbox {
  public:
-  Core(const DecodeConfig& config, const base::Clock& clock, HostMemory memory)
-      : config_(config), clock_(clock), memory_(std::move(memory)), metrics_("decode"), decode_metrics_(metrics_) {}
+  Core(const DecodeConfig& config, const base::Clock& clock, std::unique_ptr<kernels::Backend> backend,
+       HostMemory memory)
+      : config_(config),
+        clock_(clock),
+        memory_(std::move(memory)),
+        metrics_("decode"),
+        decode_metrics_(metrics_),
+        backend_(std::move(backend)) {}
   ~Core() override {
     admin_.reset();
     if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
@@ -82,6 +89,7 @@ class Worker::Core final : public Outbox {
   base::Metrics metrics_;
   DecodeMetrics decode_metrics_;
   worker_shell::EngineStatus status_;
+  const std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<model::ModelExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
@@ -96,10 +104,8 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes,
-                                                  {.num_rows_max = num_rows_max,
-                                                   .num_threads = config_.num_threads,
-                                                   .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(*backend_, layout, pool_bytes,
+                                                  {.num_rows_max = num_rows_max, .writes_back_kv = false}));
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
@@ -235,13 +241,17 @@ Worker::~Worker() = default;
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config, const base::Clock& clock) {
   RETURN_IF_ERROR(Validate(config));
-  ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config.cluster));
+  ASSIGN_OR_RETURN(auto backend, worker_shell::OpenComputeDevice({.device = config.device,
+                                                                  .num_threads = config.num_threads,
+                                                                  .instruction_level = config.instruction_level}));
+  ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
+                   worker_shell::ServedModel::Open(config.cluster, backend->numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(config.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config.kv_cache_tokens, layout.pool_bytes(), available_bytes));
   // The scratch of lane warm-ups lies behind the pool.
   ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
-  auto core = std::make_unique<Core>(config, clock, std::move(memory));
+  auto core = std::make_unique<Core>(config, clock, std::move(backend), std::move(memory));
   RETURN_IF_ERROR(core->Start(model, layout));
   return std::unique_ptr<Worker>(new Worker(std::move(core)));
 }

@@ -4,16 +4,14 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "model/layer_run.h"
 
 namespace tandem::model {
 
 // out = attention of the normed rows, after o_proj. Writes the rows' latent and index records first and then calls
-// records_written once; returns the number of NaN index logits.
-absl::StatusOr<int64_t> RunAttention(const LayerRun& run, const AttentionWeights& weights,
-                                     const kernels::Matrix<const kernels::Bf16>& normed,
-                                     absl::FunctionRef<void()> records_written,
-                                     const kernels::Matrix<kernels::Bf16>& out);
+// records_written once.
+absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights,
+                          const kernels::Matrix<const kernels::Bf16>& normed,
+                          absl::FunctionRef<absl::Status()> records_written, const kernels::Matrix<kernels::Bf16>& out);
 
 }  // namespace tandem::model

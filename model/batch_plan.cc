@@ -1,6 +1,7 @@
 #include "model/batch_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -9,16 +10,28 @@
 
 namespace tandem::model {
 
-BatchPlan::BatchPlan(const BatchLimits& limits)
-    : limits_(limits),
-      num_table_pages_(kvcache::PagesForTokens(limits.num_positions_max)),
-      tokens_(limits.num_rows_max),
-      positions_(limits.num_rows_max),
-      sequence_(limits.num_rows_max),
-      context_length_(limits.num_rows_max),
-      logits_rows_(limits.num_rows_max),
-      page_tables_(limits.num_rows_max * num_table_pages_) {
+BatchPlan::BatchPlan(kernels::Backend& backend, const BatchLimits& limits)
+    : limits_(limits), num_table_pages_(kvcache::PagesForTokens(limits.num_positions_max)), memory_(backend) {
   TANDEM_CHECK(limits.num_rows_max > 0 && limits.num_positions_max > 0, "a batch holds something");
+  block_.resize(limits.num_rows_max * (5 + num_table_pages_));
+  int32_t* next = block_.data();
+  for (int32_t** array : {&tokens_, &positions_, &sequence_, &context_length_, &logits_rows_}) {
+    *array = std::exchange(next, next + limits.num_rows_max);
+  }
+  page_tables_ = next;
+  for_ops_ = block_.data();
+  if (backend.is_host()) return;
+  for_ops_ = memory_.Allocate<int32_t>(static_cast<int64_t>(block_.size()));
+  // Uploads of memory that is not pinned are right, too.
+  is_pinned_ = backend.PinHostMemory(BlockBytes()).ok();
+}
+
+BatchPlan::~BatchPlan() {
+  if (is_pinned_) memory_.backend().UnpinHostMemory(BlockBytes());
+}
+
+absl::Span<std::byte> BatchPlan::BlockBytes() {
+  return {reinterpret_cast<std::byte*>(block_.data()), block_.size() * sizeof(int32_t)};
 }
 
 absl::Status BatchPlan::CheckSegment(const Segment& segment, int index) const {
@@ -85,25 +98,32 @@ absl::Status BatchPlan::Build(const RowBatch& batch) {
     }
     last = row;
   }
-  std::copy(batch.tokens.begin(), batch.tokens.end(), tokens_.begin());
-  std::copy(batch.logits_rows.begin(), batch.logits_rows.end(), logits_rows_.begin());
+  std::copy(batch.tokens.begin(), batch.tokens.end(), tokens_);
+  std::copy(batch.logits_rows.begin(), batch.logits_rows.end(), logits_rows_);
   num_rows_ = static_cast<int>(num_rows);
   num_segments_ = static_cast<int>(batch.segments.size());
   num_logits_rows_ = static_cast<int>(batch.logits_rows.size());
-  return absl::OkStatus();
+  if (for_ops_ == block_.data()) return absl::OkStatus();
+  const int32_t* used_end = page_tables_ + num_segments_ * num_table_pages_;
+  return memory_.backend().Upload({const_cast<int32_t*>(for_ops_), block_.data(),
+                                   static_cast<int64_t>((used_end - block_.data()) * sizeof(int32_t))});
 }
 
-kernels::Vector<const int32_t> BatchPlan::logits_rows() const { return {logits_rows_.data(), {num_logits_rows_}}; }
+kernels::Vector<const int32_t> BatchPlan::logits_rows() const { return {View(logits_rows_), {num_logits_rows_}}; }
 
 kernels::PagedRows BatchPlan::Rows(int begin, int count) const {
-  return {.page_tables = {page_tables_.data(), {num_segments_, num_table_pages_}},
-          .sequence = {sequence_.data() + begin, {count}},
-          .context_length = {context_length_.data() + begin, {count}}};
+  return {.page_tables = {View(page_tables_), {num_segments_, num_table_pages_}},
+          .sequence = {View(sequence_) + begin, {count}},
+          .context_length = {View(context_length_) + begin, {count}}};
 }
 
 int32_t BatchPlan::ContextMax(int begin, int count) const {
-  const auto first = context_length_.begin() + begin;
+  const int32_t* first = context_length_ + begin;
   return *std::max_element(first, first + count);
+}
+
+int32_t BatchPlan::PageOf(int row) const {
+  return page_tables_[sequence_[row] * num_table_pages_ + positions_[row] / kvcache::kPageTokens];
 }
 
 }  // namespace tandem::model

@@ -1,13 +1,16 @@
 // A checked RowBatch in the form that ops read: per row its sequence, position and context, per segment its page table.
 //
 // Everything that a caller could get wrong about a batch is found here, before any byte of the pool is touched; the
-// layers behind it trust the plan. Storage is allocated once. Tested by batch_plan_test.cc.
+// layers behind it trust the plan. Storage is allocated once: a block on the host and, where the backend's memory is
+// elsewhere, its copy there, which every Build brings up to date and the views show. Tested by batch_plan_test.cc.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/backend_memory.h"
 #include "kernels/ops.h"
 #include "model/model_executor.h"
 
@@ -22,33 +25,53 @@ struct BatchLimits {
 
 class BatchPlan final {
  public:
-  explicit BatchPlan(const BatchLimits& limits);
+  // The backend outlives the plan.
+  BatchPlan(kernels::Backend& backend, const BatchLimits& limits);
+  ~BatchPlan();
+  BatchPlan(const BatchPlan&) = delete;
+  BatchPlan& operator=(const BatchPlan&) = delete;
+
+  // Whether there was memory for it.
+  const absl::Status& status() const { return memory_.status(); }
 
   // INVALID_ARGUMENT where there are more rows than num_rows_max, segments do not cover the rows in order, a position,
   // page or token is out of range, or a page table is too short; the plan is then unusable until the next Build.
-  // Two rows must not name one slot: the engine's promise, not checked here.
+  // Two rows must not name one slot: the engine's promise, not checked here. What is enqueued with the views of the
+  // batch before must be done.
   absl::Status Build(const RowBatch& batch);
 
   int num_rows() const { return num_rows_; }
-  kernels::Vector<const int32_t> tokens() const { return {tokens_.data(), {num_rows_}}; }
-  kernels::Vector<const int32_t> positions() const { return {positions_.data(), {num_rows_}}; }
+  // ---- For ops ----
+  kernels::Vector<const int32_t> tokens() const { return {View(tokens_), {num_rows_}}; }
+  kernels::Vector<const int32_t> positions() const { return {View(positions_), {num_rows_}}; }
   kernels::Vector<const int32_t> logits_rows() const;
   // Rows [begin, begin + count) with their contexts; their own records are the last of them.
   kernels::PagedRows Rows(int begin, int count) const;
   kernels::PagedRows AllRows() const { return Rows(0, num_rows_); }
+  // ---- For the host ----
   // The longest context among rows [begin, begin + count).
   int32_t ContextMax(int begin, int count) const;
+  int32_t ContextOf(int row) const { return context_length_[row]; }
+  // The page that holds the row's own record.
+  int32_t PageOf(int row) const;
 
  private:
   absl::Status CheckSegment(const Segment& segment, int index) const;
+  absl::Span<std::byte> BlockBytes();
+  // Where ops find what stands at this place of the block.
+  const int32_t* View(const int32_t* on_host) const { return for_ops_ + (on_host - block_.data()); }
 
   const BatchLimits limits_;
   const int64_t num_table_pages_;
   int num_rows_ = 0;
   int num_segments_ = 0;
   int num_logits_rows_ = 0;
-  std::vector<int32_t> tokens_, positions_, sequence_, context_length_, logits_rows_;
-  std::vector<int32_t> page_tables_;  // [num_rows_max, num_table_pages_]: a segment has at least one row
+  kernels::BackendMemory memory_;
+  std::vector<int32_t> block_;
+  const int32_t* for_ops_ = nullptr;  // the block itself, or its copy
+  bool is_pinned_ = false;
+  int32_t *tokens_, *positions_, *sequence_, *context_length_, *logits_rows_;  // [num_rows_max] each
+  int32_t* page_tables_;  // [num_rows_max, num_table_pages_], the block's end: a segment has at least one row
 };
 
 }  // namespace tandem::model

@@ -4,13 +4,16 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 
 namespace tandem::model {
 namespace {
 
 class BatchPlanTest : public ::testing::Test {
  protected:
-  BatchPlan plan_{BatchLimits{.num_rows_max = 8, .num_positions_max = 200, .num_pages = 10, .vocab_size = 100}};
+  kernels::CpuBackend backend_{1};
+  BatchPlan plan_{backend_,
+                  BatchLimits{.num_rows_max = 8, .num_positions_max = 200, .num_pages = 10, .vocab_size = 100}};
   const std::vector<int32_t> tokens_ = {1, 2, 3, 4, 5};
   const std::vector<int32_t> table_a_ = {3, 4}, table_b_ = {9};
   std::vector<Segment> segments_ = {{.row_begin = 0, .num_rows = 2, .first_position = 63, .page_table = table_a_},

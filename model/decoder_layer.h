@@ -3,7 +3,7 @@
 #pragma once
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "model/layer_run.h"
 
 namespace tandem::model {
@@ -11,9 +11,8 @@ namespace tandem::model {
 enum class ResidualState { kNone, kCarried };  // kNone: x is the stream itself, as after the embedding
 
 // Reads and replaces workspace.x (this layer's output, not yet added) and workspace.residual. Calls records_written
-// once, when every row's latent and index records of this layer are in the pool. Returns the number of NaN index
-// logits.
-absl::StatusOr<int64_t> RunDecoderLayer(const LayerRun& run, const LayerWeights& weights, ResidualState state,
-                                        absl::FunctionRef<void()> records_written);
+// once, when the ops that put every row's latent and index records of this layer into the pool are enqueued.
+absl::Status RunDecoderLayer(const LayerRun& run, const LayerWeights& weights, ResidualState state,
+                             absl::FunctionRef<absl::Status()> records_written);
 
 }  // namespace tandem::model

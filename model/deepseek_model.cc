@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -19,9 +18,21 @@ absl::Status WrongSize(absl::string_view what, size_t size, size_t expected) {
   return absl::InvalidArgumentError(absl::StrCat(what, " of ", size, " values, the batch takes ", expected));
 }
 
+absl::Status NoRoom(absl::string_view what, const absl::Status& status) {
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+}
+
+// Where ops wrote on the host they wrote into `to` itself.
+template <typename T>
+absl::Status DownloadTo(kernels::Backend& backend, const T* from, absl::Span<T> to) {
+  if (backend.is_host() || to.empty()) return absl::OkStatus();
+  return backend.Download({to.data(), from, static_cast<int64_t>(to.size() * sizeof(T))});
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(std::shared_ptr<const Checkpoint> checkpoint,
+absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Backend& backend,
+                                                                     std::shared_ptr<const Checkpoint> checkpoint,
                                                                      const kvcache::KvLayout& layout,
                                                                      absl::Span<uint8_t> pool,
                                                                      const DeepseekModelOptions& options) {
@@ -38,107 +49,177 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(std::shared
   if (options.num_rows_max < 1) {
     return absl::InvalidArgumentError(absl::StrCat("num_rows_max is ", options.num_rows_max, ", at least 1"));
   }
-  if (options.num_threads < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("num_threads is ", options.num_threads, ", at least 1"));
-  }
   if (options.num_positions_max < 1 || options.num_positions_max > config.max_position_embeddings) {
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<const ModelWeights> weights, LoadWeights(std::move(checkpoint), options.with_mtp));
-  std::unique_ptr<DeepseekModel> model(new DeepseekModel(std::move(weights), layout, pool, options));
-  RETURN_IF_ERROR(kernels::BuildRopeTable(
-      {.yarn = model->config_.yarn,
-       .table = Matrix<float>(model->rope_table_.data(), {options.num_positions_max, kvcache::kRopeDim})}));
+  const std::string folder = checkpoint->folder();
+  auto loaded = LoadWeights(backend, std::move(checkpoint), options.with_mtp);
+  if (absl::IsResourceExhausted(loaded.status())) return NoRoom("the weights", loaded.status());
+  ASSIGN_OR_RETURN(std::unique_ptr<const ModelWeights> weights, std::move(loaded));
+  if (weights->has_bf16_experts() && !backend.is_host()) {
+    return absl::UnimplementedError(
+        absl::StrCat(folder, ": its experts are BF16, ", backend.name(), " runs FP8 experts only"));
+  }
+  std::unique_ptr<DeepseekModel> model(new DeepseekModel(backend, std::move(weights), layout, pool, options));
+  RETURN_IF_ERROR(NoRoom("the KV pool", model->kv_.status()));
+  RETURN_IF_ERROR(NoRoom("the rows of a batch", model->plan_.status()));
+  RETURN_IF_ERROR(NoRoom("the workspace", model->workspace_.status()));
+  RETURN_IF_ERROR(NoRoom("the rope table", model->rope_memory_.status()));
+  RETURN_IF_ERROR(model->BuildRopeTable());
   return model;
 }
 
-DeepseekModel::DeepseekModel(std::unique_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout,
-                             absl::Span<uint8_t> pool, const DeepseekModelOptions& options)
-    : weights_(std::move(weights)),
+DeepseekModel::DeepseekModel(kernels::Backend& backend, std::unique_ptr<const ModelWeights> weights,
+                             const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+                             const DeepseekModelOptions& options)
+    : backend_(backend),
+      weights_(std::move(weights)),
       config_(weights_->checkpoint->config()),
       layout_(layout),
-      pool_(pool),
       tap_(options.tap),
-      plan_({.num_rows_max = options.num_rows_max,
-             .num_positions_max = options.num_positions_max,
-             .num_pages = layout.num_pages,
-             .vocab_size = config_.vocab_size}),
-      workspace_(config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts(),
-                 options.num_threads),
-      rope_table_(options.num_positions_max * kvcache::kRopeDim),
+      writes_back_kv_(options.writes_back_kv && !backend.is_host()),
+      kv_(backend, layout, pool),
+      plan_(backend, {.num_rows_max = options.num_rows_max,
+                      .num_positions_max = options.num_positions_max,
+                      .num_pages = layout.num_pages,
+                      .vocab_size = config_.vocab_size}),
+      workspace_(backend, config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts()),
+      rope_memory_(backend),
+      rope_table_(rope_memory_.Allocate<float>(options.num_positions_max * kvcache::kRopeDim),
+                  {options.num_positions_max, kvcache::kRopeDim}),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
-                                        std::sqrt(static_cast<double>(config_.qk_head_dim())))) {}
+                                        std::sqrt(static_cast<double>(config_.qk_head_dim())))) {
+  under_way_.reserve(layout.num_layers);
+  if (!backend.is_host()) nan_counts_.resize(workspace_.nan_counts.num_elements());
+}
+
+// On the host always: its sines and cosines are the same for every backend.
+absl::Status DeepseekModel::BuildRopeTable() {
+  if (backend_.is_host()) return kernels::BuildRopeTable({.yarn = config_.yarn, .table = rope_table_});
+  std::vector<float> table(rope_table_.num_elements());
+  RETURN_IF_ERROR(
+      kernels::BuildRopeTable({.yarn = config_.yarn, .table = Matrix<float>(table.data(), rope_table_.shape)}));
+  RETURN_IF_ERROR(
+      backend_.Upload({rope_table_.data, table.data(), static_cast<int64_t>(table.size() * sizeof(float))}));
+  return backend_.Synchronize();
+}
 
 absl::Status DeepseekModel::BuildPlan(const RowBatch& batch, absl::Span<float> logits) {
   const size_t expected = batch.logits_rows.size() * static_cast<size_t>(config_.vocab_size);
   if (logits.size() != expected) return WrongSize("logits", logits.size(), expected);
-  return plan_.Build(batch);
+  RETURN_IF_ERROR(plan_.Build(batch));
+  if (writes_back_kv_) kv_.NoteRows(plan_);
+  return absl::OkStatus();
 }
 
 absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, ResidualState state,
                                      absl::FunctionRef<void(int layer)> layer_done) {
-  const int64_t num_positions = static_cast<int64_t>(rope_table_.size()) / kvcache::kRopeDim;
-  const LayerRun run{
-      .config = config_,
-      .plan = plan_,
-      .workspace = workspace_,
-      .rope_table = {rope_table_.data(), {num_positions, kvcache::kRopeDim}},
-      .softmax_scale = softmax_scale_,
-      .layer = layer,
-      .kv_cache_dtype = layout_.kv_cache_dtype,
-      .latent_pages = {&pool_[layout_.LatentOffset(layer, 0)],
-                       {layout_.num_pages, layout_.PageBytes(kvcache::RecordKind::kLatent)}},
-      .index_pages = {&pool_[layout_.IndexOffset(layer, 0)], {layout_.num_pages, kvcache::kIndexPageBytes}},
-      .tap = tap_};
-  ASSIGN_OR_RETURN(const int64_t num_nan, RunDecoderLayer(run, weights, state, [&] { layer_done(layer); }));
-  num_nan_index_logits_ += num_nan;
+  const LayerRun run{.backend = backend_,
+                     .config = config_,
+                     .plan = plan_,
+                     .workspace = workspace_,
+                     .rope_table = rope_table_,
+                     .softmax_scale = softmax_scale_,
+                     .layer = layer,
+                     .kv_cache_dtype = layout_.kv_cache_dtype,
+                     .latent_pages = kv_.LatentPages(layer),
+                     .index_pages = kv_.IndexPages(layer),
+                     .nan_count = workspace_.nan_counts.At(layer).Slice(0, plan_.num_rows()),
+                     .tap = tap_};
+  return RunDecoderLayer(run, weights, state, [&]() -> absl::Status {
+    if (!writes_back_kv_) {
+      layer_done(layer);
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const int64_t ticket, kv_.WriteBack(layer));
+    under_way_.push_back({.layer = layer, .ticket = ticket});
+    return FinishLayers(1, layer_done);  // the device has this layer to go on with
+  });
+}
+
+absl::Status DeepseekModel::FinishLayers(size_t num_left, absl::FunctionRef<void(int layer)> layer_done) {
+  while (under_way_.size() > num_left) {
+    RETURN_IF_ERROR(backend_.AwaitDownloads(under_way_.front().ticket));
+    layer_done(under_way_.front().layer);
+    under_way_.erase(under_way_.begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeepseekModel::Finish(int begin, int end) {
+  const int64_t rows = plan_.num_rows(), stride = workspace_.nan_counts.shape[1];
+  const int32_t* counts = workspace_.nan_counts.data;
+  if (!backend_.is_host()) {
+    for (int layer = begin; layer < end && rows > 0; ++layer) {
+      RETURN_IF_ERROR(backend_.Download(
+          {&nan_counts_[layer * stride], counts + layer * stride, rows * static_cast<int64_t>(sizeof(int32_t))}));
+    }
+    counts = nan_counts_.data();
+  }
+  RETURN_IF_ERROR(backend_.Synchronize());
+  for (int layer = begin; layer < end; ++layer) {
+    for (int64_t row = 0; row < rows; ++row) num_nan_index_logits_ += counts[layer * stride + row];
+  }
   return absl::OkStatus();
 }
 
 absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Span<Bf16> hidden) {
   const int64_t rows = plan_.num_rows();
   const Matrix<Bf16> residual = workspace_.residual.Slice(0, rows);
-  const Matrix<Bf16> out(hidden.data(), {rows, config_.hidden_size});
+  const Matrix<Bf16> out(backend_.is_host() ? hidden.data() : workspace_.hidden.data, {rows, config_.hidden_size});
   // `normed` is free here, so the stream itself stays as it is for RunHead.
-  return kernels::AddRmsNorm({.x = workspace_.x.Slice(0, rows),
-                              .residual = residual,
-                              .weight = norm,
-                              .eps = config_.rms_norm_eps,
-                              .y = out,
-                              .residual_out = workspace_.normed.Slice(0, rows)});
+  RETURN_IF_ERROR(backend_.AddRmsNorm({.x = workspace_.x.Slice(0, rows),
+                                       .residual = residual,
+                                       .weight = norm,
+                                       .eps = config_.rms_norm_eps,
+                                       .y = out,
+                                       .residual_out = workspace_.normed.Slice(0, rows)}));
+  return DownloadTo(backend_, out.data, hidden);
 }
 
 absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix<const Bf16>& head,
                                     const Matrix<Bf16>& normed, absl::Span<float> logits) {
   const Vector<const int32_t> rows = plan_.logits_rows();
-  const int64_t count = rows.shape[0];
+  const int64_t count = rows.shape[0], vocab = head.shape[0];
   const Matrix<Bf16> x = workspace_.head_x.Slice(0, count);
   const Matrix<Bf16> residual = workspace_.head_residual.Slice(0, count);
-  RETURN_IF_ERROR(kernels::GatherRows({.table = workspace_.x.Slice(0, plan_.num_rows()), .rows = rows, .out = x}));
+  RETURN_IF_ERROR(backend_.GatherRows({.table = workspace_.x.Slice(0, plan_.num_rows()), .rows = rows, .out = x}));
   RETURN_IF_ERROR(
-      kernels::GatherRows({.table = workspace_.residual.Slice(0, plan_.num_rows()), .rows = rows, .out = residual}));
-  RETURN_IF_ERROR(kernels::AddRmsNorm({.x = x,
+      backend_.GatherRows({.table = workspace_.residual.Slice(0, plan_.num_rows()), .rows = rows, .out = residual}));
+  RETURN_IF_ERROR(backend_.AddRmsNorm({.x = x,
                                        .residual = residual,
                                        .weight = norm,
                                        .eps = config_.rms_norm_eps,
                                        .y = normed,
                                        .residual_out = residual}));
-  return kernels::Bf16LinearF32(
-      {.x = normed, .weight = head, .y = {logits.data(), {count, head.shape[0]}}, .threads = workspace_.threads.get()});
+  if (backend_.is_host()) {
+    return backend_.Bf16LinearF32({.x = normed, .weight = head, .y = {logits.data(), {count, vocab}}});
+  }
+  const int64_t tile_rows = workspace_.logits.shape[0];
+  for (int64_t begin = 0; begin < count; begin += tile_rows) {
+    const int64_t tile = std::min(tile_rows, count - begin);
+    RETURN_IF_ERROR(backend_.Bf16LinearF32(
+        {.x = normed.Slice(begin, tile), .weight = head, .y = {workspace_.logits.data, {tile, vocab}}}));
+    RETURN_IF_ERROR(DownloadTo(backend_, workspace_.logits.data, logits.subspan(begin * vocab, tile * vocab)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                                     absl::Span<float> logits) {
   RETURN_IF_ERROR(BuildPlan(batch, logits));
-  RETURN_IF_ERROR(kernels::GatherRows(
+  under_way_.clear();
+  RETURN_IF_ERROR(backend_.GatherRows(
       {.table = weights_->embed_tokens, .rows = plan_.tokens(), .out = workspace_.x.Slice(0, plan_.num_rows())}));
   for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
     RETURN_IF_ERROR(RunLayer(layer, weights_->layers[layer],
                              layer == 0 ? ResidualState::kNone : ResidualState::kCarried, layer_done));
   }
-  return RunHead(weights_->norm, weights_->lm_head,
-                 workspace_.normed.Slice(0, static_cast<int64_t>(batch.logits_rows.size())), logits);
+  RETURN_IF_ERROR(RunHead(weights_->norm, weights_->lm_head,
+                          workspace_.normed.Slice(0, static_cast<int64_t>(batch.logits_rows.size())), logits));
+  RETURN_IF_ERROR(FinishLayers(0, layer_done));
+  return Finish(0, config_.num_hidden_layers);
 }
 
 absl::Status DeepseekModel::ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
@@ -147,8 +228,11 @@ absl::Status DeepseekModel::ForwardWithHidden(const RowBatch& batch, absl::Funct
   if (hidden.size() != expected) return WrongSize("hidden", hidden.size(), expected);
   RETURN_IF_ERROR(Forward(batch, layer_done, logits));
   RETURN_IF_ERROR(NormAllRows(weights_->norm, hidden));
-  ShowTensor(tap_, "final_hidden",
-             Matrix<const Bf16>(hidden.data(), {static_cast<int64_t>(batch.tokens.size()), config_.hidden_size}));
+  RETURN_IF_ERROR(backend_.Synchronize());
+  if (tap_) {
+    ShowHostTensor(tap_, "final_hidden",
+                   Matrix<const Bf16>(hidden.data(), {static_cast<int64_t>(batch.tokens.size()), config_.hidden_size}));
+  }
   return absl::OkStatus();
 }
 
@@ -162,23 +246,34 @@ absl::Status DeepseekModel::RunMtp(const RowBatch& batch, absl::Span<const Bf16>
   if (hidden.size() != num_in) return WrongSize("hidden", hidden.size(), num_in);
   if (out_hidden.size() != num_out) return WrongSize("out_hidden", out_hidden.size(), num_out);
   RETURN_IF_ERROR(BuildPlan(batch, logits));
+  under_way_.clear();
 
   // x = eh_proj [enorm(embedding) ; hnorm(hidden)]: the embedding comes first.
   const int64_t rows = plan_.num_rows();
   const Matrix<Bf16> x = workspace_.x.Slice(0, rows);
   const Matrix<Bf16> in = workspace_.mtp_in.Slice(0, rows);
-  RETURN_IF_ERROR(kernels::GatherRows({.table = mtp.embed_tokens, .rows = plan_.tokens(), .out = x}));
+  const Bf16* hidden_for_ops = hidden.data();
+  if (!backend_.is_host()) {
+    RETURN_IF_ERROR(
+        backend_.Upload({workspace_.hidden.data, hidden.data(), static_cast<int64_t>(hidden.size() * sizeof(Bf16))}));
+    hidden_for_ops = workspace_.hidden.data;
+  }
+  RETURN_IF_ERROR(backend_.GatherRows({.table = mtp.embed_tokens, .rows = plan_.tokens(), .out = x}));
   RETURN_IF_ERROR(
-      kernels::RmsNorm({.x = x, .weight = mtp.enorm, .eps = config_.rms_norm_eps, .y = in.Columns(0, width)}));
-  RETURN_IF_ERROR(kernels::RmsNorm({.x = {hidden.data(), {rows, width}},
+      backend_.RmsNorm({.x = x, .weight = mtp.enorm, .eps = config_.rms_norm_eps, .y = in.Columns(0, width)}));
+  RETURN_IF_ERROR(backend_.RmsNorm({.x = {hidden_for_ops, {rows, width}},
                                     .weight = mtp.hnorm,
                                     .eps = config_.rms_norm_eps,
                                     .y = in.Columns(width, width)}));
-  ASSIGN_OR_RETURN(const Activation joined, Quantize(config_, in, workspace_.mtp_in_q));
-  RETURN_IF_ERROR(RunLinear(workspace_, mtp.eh_proj, joined, x));
+  ASSIGN_OR_RETURN(const Activation joined, Quantize(backend_, config_, in, workspace_.mtp_in_q));
+  RETURN_IF_ERROR(RunLinear(backend_, workspace_, mtp.eh_proj, joined, x));
   RETURN_IF_ERROR(RunLayer(config_.num_hidden_layers, mtp.layer, ResidualState::kNone, layer_done));
-  return RunHead(mtp.shared_head_norm, mtp.head,
-                 {out_hidden.data(), {static_cast<int64_t>(batch.logits_rows.size()), width}}, logits);
+  const Matrix<Bf16> normed(backend_.is_host() ? out_hidden.data() : workspace_.hidden.data,
+                            {static_cast<int64_t>(batch.logits_rows.size()), width});
+  RETURN_IF_ERROR(RunHead(mtp.shared_head_norm, mtp.head, normed, logits));
+  RETURN_IF_ERROR(DownloadTo(backend_, normed.data, out_hidden));
+  RETURN_IF_ERROR(FinishLayers(0, layer_done));
+  return Finish(config_.num_hidden_layers, config_.num_hidden_layers + 1);
 }
 
 }  // namespace tandem::model

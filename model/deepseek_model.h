@@ -1,20 +1,25 @@
-// DeepSeek-V3.2 on the kernels of this build: rows of tokens against a paged KV pool, in and out.
+// DeepSeek-V3.2 on one backend: rows of tokens against a paged KV pool, in and out.
 //
-// Owns weights and workspace, not the pool. One thread at a time. All memory is taken at construction. A row's logits
+// Owns weights and workspace, not the pool, of which it keeps a mirror where the backend's memory is not the host's
+// (kv_mirror.h). One thread at a time. All memory is taken at construction. A row's logits
 // and KV bytes depend on its token, its position and its context alone, in bits (docs/architecture.md, Numerics).
 // Tested by deepseek_model_test.cc (properties on v32-micro) and deepseek_model_golden_test.cc (the NumPy reference).
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/backend_memory.h"
 #include "kvcache/kv_layout.h"
 #include "model/batch_plan.h"
 #include "model/checkpoint.h"
 #include "model/decoder_layer.h"
+#include "model/kv_mirror.h"
 #include "model/model_executor.h"
 #include "model/tensor_tap.h"
 #include "model/weights.h"
@@ -25,16 +30,20 @@ namespace tandem::model {
 struct DeepseekModelOptions {
   int num_rows_max = 512;            // rows of one batch
   int64_t num_positions_max = 4096;  // longest context of one sequence
-  int num_threads = 1;               // that share an op's work, the caller of Forward among them
   bool with_mtp = false;             // loads the MTP layer, which then has KV pages, too
+  // On a device: whether the records that Forward writes are copied into the pool, each layer's before its layer_done.
+  // Whoever never reads them there does without.
+  bool writes_back_kv = true;
   TensorTap tap;
 };
 
 class DeepseekModel final : public ModelExecutor {
  public:
-  // pool: layout.pool_bytes() bytes that outlive the model; layout.num_layers must be the checkpoint's
-  // num_hidden_layers, plus one with_mtp. INVALID_ARGUMENT where sizes do not fit or a tensor is missing.
-  static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(std::shared_ptr<const Checkpoint> checkpoint,
+  // pool: layout.pool_bytes() bytes that outlive the model, as the backend does; layout.num_layers must be the
+  // checkpoint's num_hidden_layers, plus one with_mtp. INVALID_ARGUMENT where sizes do not fit or a tensor is missing,
+  // RESOURCE_EXHAUSTED where the backend has no room, UNIMPLEMENTED for BF16 experts on a device.
+  static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(kernels::Backend& backend,
+                                                               std::shared_ptr<const Checkpoint> checkpoint,
                                                                const kvcache::KvLayout& layout,
                                                                absl::Span<uint8_t> pool,
                                                                const DeepseekModelOptions& options);
@@ -56,6 +65,8 @@ class DeepseekModel final : public ModelExecutor {
                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
                       absl::Span<kernels::Bf16> out_hidden);
 
+  absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
+
   int vocab_size() const override { return config_.vocab_size; }
   int num_layers() const override { return config_.num_hidden_layers + (weights_->mtp.has_value() ? 1 : 0); }
   int hidden_size() const { return config_.hidden_size; }
@@ -63,28 +74,44 @@ class DeepseekModel final : public ModelExecutor {
   int64_t num_nan_index_logits() const { return num_nan_index_logits_; }
 
  private:
-  DeepseekModel(std::unique_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
-                const DeepseekModelOptions& options);
+  // Layers whose records are on their way into the pool.
+  struct LayerUnderWay {
+    int layer = 0;
+    int64_t ticket = 0;
+  };
 
+  DeepseekModel(kernels::Backend& backend, std::unique_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout,
+                absl::Span<uint8_t> pool, const DeepseekModelOptions& options);
+
+  absl::Status BuildRopeTable();
   absl::Status BuildPlan(const RowBatch& batch, absl::Span<float> logits);
   absl::Status RunLayer(int layer, const LayerWeights& weights, ResidualState state,
                         absl::FunctionRef<void(int layer)> layer_done);
+  // Waits for the records of all layers under way but the last `num_left` and says so.
+  absl::Status FinishLayers(size_t num_left, absl::FunctionRef<void(int layer)> layer_done);
   // The final norm over all rows, into hidden [num_rows, hidden_size].
   absl::Status NormAllRows(const kernels::Vector<const kernels::Bf16>& norm, absl::Span<kernels::Bf16> hidden);
   // The final norm over the rows whose logits are wanted, and the head: normed [logits_rows, hidden_size].
   absl::Status RunHead(const kernels::Vector<const kernels::Bf16>& norm,
                        const kernels::Matrix<const kernels::Bf16>& head, const kernels::Matrix<kernels::Bf16>& normed,
                        absl::Span<float> logits);
+  // Counts the NaN index logits of layers [begin, end) and waits until everything is done.
+  absl::Status Finish(int begin, int end);
 
+  kernels::Backend& backend_;
   const std::unique_ptr<const ModelWeights> weights_;
   const ModelConfig& config_;
   const kvcache::KvLayout layout_;
-  const absl::Span<uint8_t> pool_;
   const TensorTap tap_;
+  const bool writes_back_kv_;
+  KvMirror kv_;
   BatchPlan plan_;
   Workspace workspace_;
-  std::vector<float> rope_table_;
+  kernels::BackendMemory rope_memory_;
+  kernels::Matrix<float> rope_table_;  // [num_positions_max, 64]
   const float softmax_scale_;
+  std::vector<LayerUnderWay> under_way_;
+  std::vector<int32_t> nan_counts_;  // [layers, rows], where workspace_'s are not the host's
   int64_t num_nan_index_logits_ = 0;
 };
 

@@ -79,8 +79,9 @@ TEST_P(MistakeTest, IsNoticedInALayerAlone) {
   const GoldenModel golden(kTiny);
   for (const int layer : {0, 2}) {
     const std::string run = absl::StrCat("alone", layer);
-    const std::vector<float> logits = LayerAlone(golden.checkpoint(), layer, kvcache::KvCacheDtype::kFp8E4m3)
-                                          .Run(GoldenTokens(kContext, golden.vocab_size()), TensorTap(), GetParam());
+    const std::vector<float> logits =
+        LayerAlone(golden.backend(), golden.checkpoint(), layer, kvcache::KvCacheDtype::kFp8E4m3)
+            .Run(GoldenTokens(kContext, golden.vocab_size()), TensorTap(), GetParam());
     const GoldenModel::Comparison result = golden.Compare(kContext, run, logits);
     const RunBound bound = golden.BoundOfALayerAlone(kContext, run);
     EXPECT_GT(result.num_other_argmax, bound.argmax_other * kContext) << "layer " << layer;
@@ -226,7 +227,7 @@ TEST_P(StageGoldenTest, EveryStageOfEachLayerMatchesTheReference) {
   const std::vector<int32_t> positions = golden_.Ints(absl::StrCat("c", n, ".positions"));
   for (int layer = 0; layer < checkpoint_->config().num_hidden_layers; ++layer) {
     Stages stages;
-    LayerAlone(checkpoint_, layer, kvcache::KvCacheDtype::kFp8E4m3)
+    LayerAlone(model_.backend(), checkpoint_, layer, kvcache::KvCacheDtype::kFp8E4m3)
         .Run(GoldenTokens(n, model_.vocab_size()), [&](const Tensor& tensor) {
           std::vector<uint8_t> bytes(tensor.bytes.begin(), tensor.bytes.end());
           stages[tensor.name] = {tensor, std::move(bytes)};

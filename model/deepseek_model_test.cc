@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 #include "model/testing/edited_checkpoint.h"
 #include "model/testing/micro_model.h"
 
@@ -321,10 +322,11 @@ TEST_F(DeepseekModelTest, RefusesABadBatchBeforeItTouchesThePool) {
 }
 
 TEST_F(DeepseekModelTest, RefusesAPoolOfAnotherShape) {
+  kernels::CpuBackend backend(1);
   std::vector<uint8_t> pool(1000);
   const kvcache::KvLayout layout{.num_layers = 2, .num_pages = 4};
   auto create = [&](const kvcache::KvLayout& l, DeepseekModelOptions options) {
-    return DeepseekModel::Create(checkpoint_, l, absl::MakeSpan(pool), options).status();
+    return DeepseekModel::Create(backend, checkpoint_, l, absl::MakeSpan(pool), options).status();
   };
   EXPECT_EQ(create(layout, {}).message(), "KV pool of 1000 bytes, 4 pages take 403456");
   EXPECT_EQ(create({.num_layers = 3, .num_pages = 4}, {}).message(), "KV layout of 3 layers, the model has 2");

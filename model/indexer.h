@@ -2,10 +2,7 @@
 // Tested through deepseek_model_test.cc and the golden stages.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "model/layer_run.h"
 
 namespace tandem::model {
@@ -16,7 +13,7 @@ absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, co
                           const Activation& q_latent);
 
 // Fills workspace.selected with each row's positions: all of a context that fits index_topk, else the highest index
-// logits. Returns the number of NaN logits met, which is not zero only after a fault upstream.
-absl::StatusOr<int64_t> SelectPositions(const LayerRun& run);
+// logits. run.nan_count gets the number of NaN logits met, which is not zero only after a fault upstream.
+absl::Status SelectPositions(const LayerRun& run);
 
 }  // namespace tandem::model

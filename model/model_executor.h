@@ -35,6 +35,10 @@ class ModelExecutor {
   // on the same thread as soon as every row's records of that layer are in the pool.
   virtual absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                                absl::Span<float> logits) = 0;
+  // The bytes of these pages in the pool, all layers, were written by somebody else (a transfer, a copy of a page): to
+  // be called once they are final and before the first Forward that reads them. When it returns they are no longer
+  // looked at. An executor that works on the pool itself has nothing to do.
+  virtual absl::Status PagesArrived(absl::Span<const int32_t> pages) = 0;
   virtual int vocab_size() const = 0;
   virtual int num_layers() const = 0;  // layers that have KV pages
 };

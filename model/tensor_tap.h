@@ -10,8 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/backend.h"
 #include "kernels/dtypes.h"
 #include "kernels/tensor_view.h"
 #include "model/safetensors.h"
@@ -50,21 +52,40 @@ void Append(const kernels::TensorView<T, kRank>& view, std::vector<uint8_t>& byt
 
 }  // namespace tensor_tap_internal
 
+// A view of host memory.
 template <typename T, size_t kRank>
-void ShowTensor(const TensorTap& tap, absl::string_view name, const kernels::TensorView<T, kRank>& view) {
-  if (!tap) [[likely]] {
-    return;
-  }
+void ShowHostTensor(const TensorTap& tap, absl::string_view name, const kernels::TensorView<T, kRank>& view) {
   std::vector<uint8_t> bytes;
   tensor_tap_internal::Append(view, bytes);
   tap(Tensor{std::string(name), tensor_tap_internal::DTypeOf<T>(), {view.shape.begin(), view.shape.end()}, bytes});
 }
 
+// The view itself where the backend's memory is the host's, else one of a copy in `storage`, gaps between rows
+// included.
 template <typename T, size_t kRank>
-void ShowStage(const TensorTap& tap, int layer, absl::string_view stage, const kernels::TensorView<T, kRank>& view) {
-  if (tap) [[unlikely]] {
-    ShowTensor(tap, absl::StrCat("L", layer, ".", stage), view);
-  }
+absl::StatusOr<kernels::TensorView<const T, kRank>> DownloadView(kernels::Backend& backend,
+                                                                 const kernels::TensorView<const T, kRank>& view,
+                                                                 std::vector<T>& storage) {
+  if (backend.is_host() || view.num_elements() == 0) return view;
+  int64_t last = 0;
+  for (size_t i = 0; i < kRank; ++i) last += (view.shape[i] - 1) * view.strides[i];
+  storage.resize(last + 1);
+  absl::Status status = backend.Download({storage.data(), view.data, static_cast<int64_t>(storage.size() * sizeof(T))});
+  if (status.ok()) status = backend.Synchronize();
+  if (!status.ok()) return status;
+  return kernels::TensorView<const T, kRank>(storage.data(), view.shape, view.strides);
+}
+
+// A view of the backend's memory; waits for it.
+template <typename T, size_t kRank>
+absl::Status ShowTensor(const TensorTap& tap, kernels::Backend& backend, absl::string_view name,
+                        const kernels::TensorView<T, kRank>& view) {
+  using Element = std::remove_const_t<T>;
+  std::vector<Element> storage;
+  auto on_host = DownloadView<Element, kRank>(backend, view, storage);
+  if (!on_host.ok()) return on_host.status();
+  ShowHostTensor(tap, name, *on_host);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::model

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -20,7 +21,7 @@ using kvcache::kRopeDim;
 class Loader final {
  public:
   Loader(std::shared_ptr<const Checkpoint> checkpoint, ModelWeights& out)
-      : checkpoint_(*checkpoint), c_(checkpoint->config()), out_(out) {
+      : backend_(out.copies.backend()), checkpoint_(*checkpoint), c_(checkpoint->config()), out_(out) {
     out_.checkpoint = std::move(checkpoint);
   }
 
@@ -32,60 +33,93 @@ class Loader final {
     for (int layer = 0; layer < c_.num_hidden_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, out_.layers[layer]));
     }
-    if (with_mtp) return LoadMtp(out_.mtp.emplace());
-    return absl::OkStatus();
+    if (with_mtp) RETURN_IF_ERROR(LoadMtp(out_.mtp.emplace()));
+    return backend_.Synchronize();
   }
 
  private:
-  // The bytes of a tensor as Ts: in place where they are aligned, else copied.
+  // The bytes of a tensor as Ts where ops read them: in place on the host where they are aligned, else a copy.
   template <typename T>
-  const T* Aligned(const Tensor& tensor) {
+  absl::StatusOr<const T*> Place(const Tensor& tensor) {
     const uint8_t* bytes = tensor.bytes.data();
-    if (reinterpret_cast<uintptr_t>(bytes) % alignof(T) == 0) return reinterpret_cast<const T*>(bytes);
-    out_.copies.emplace_back(tensor.bytes.begin(), tensor.bytes.end());
-    return reinterpret_cast<const T*>(out_.copies.back().data());
+    if (backend_.is_host() && reinterpret_cast<uintptr_t>(bytes) % alignof(T) == 0) {
+      return reinterpret_cast<const T*>(bytes);
+    }
+    return PlaceCopy<T>(bytes, static_cast<int64_t>(tensor.bytes.size()));
   }
   template <typename T>
-  T* Allocate(int64_t count) {
-    out_.copies.emplace_back(count * sizeof(T));
-    return reinterpret_cast<T*>(out_.copies.back().data());
+  absl::StatusOr<const T*> PlaceCopy(const void* bytes, int64_t num_bytes) {
+    T* copy = out_.copies.Allocate<T>(num_bytes / static_cast<int64_t>(sizeof(T)));
+    RETURN_IF_ERROR(out_.copies.status());
+    RETURN_IF_ERROR(backend_.Upload({copy, bytes, num_bytes}));
+    return copy;
+  }
+  // Of values made here, which need not live on.
+  template <typename T>
+  absl::StatusOr<const T*> PlaceValues(const std::vector<T>& values) {
+    ASSIGN_OR_RETURN(const T* placed, PlaceCopy<T>(values.data(), static_cast<int64_t>(values.size() * sizeof(T))));
+    RETURN_IF_ERROR(backend_.Synchronize());
+    return placed;
   }
 
   absl::StatusOr<Matrix<const Bf16>> Bf16Matrix(const std::string& name, int64_t rows, int64_t columns) {
     ASSIGN_OR_RETURN(const Tensor* tensor, checkpoint_.Require(name, {DType::kBf16}, {rows, columns}));
-    return Matrix<const Bf16>(Aligned<Bf16>(*tensor), {rows, columns});
+    ASSIGN_OR_RETURN(const Bf16* values, Place<Bf16>(*tensor));
+    return Matrix<const Bf16>(values, {rows, columns});
   }
 
   absl::StatusOr<Vector<const Bf16>> Norm(const std::string& name, int64_t dim) {
     ASSIGN_OR_RETURN(const Tensor* tensor, checkpoint_.Require(absl::StrCat(name, ".weight"), {DType::kBf16}, {dim}));
-    return Vector<const Bf16>(Aligned<Bf16>(*tensor), {dim});
+    ASSIGN_OR_RETURN(const Bf16* values, Place<Bf16>(*tensor));
+    return Vector<const Bf16>(values, {dim});
   }
 
   // FP32 values; some exports store them as BF16.
   absl::StatusOr<Vector<const float>> FloatVector(const std::string& name, int64_t dim) {
     ASSIGN_OR_RETURN(const Tensor* tensor, checkpoint_.Require(name, {DType::kF32, DType::kBf16}, {dim}));
-    if (tensor->dtype == DType::kF32) return Vector<const float>(Aligned<float>(*tensor), {dim});
-    const Bf16* source = Aligned<Bf16>(*tensor);
-    float* values = Allocate<float>(dim);
-    for (int64_t i = 0; i < dim; ++i) values[i] = kernels::ToFloat(source[i]);
-    return Vector<const float>(values, {dim});
+    if (tensor->dtype == DType::kF32) {
+      ASSIGN_OR_RETURN(const float* in_place, Place<float>(*tensor));
+      return Vector<const float>(in_place, {dim});
+    }
+    std::vector<Bf16> source(dim);  // the bytes may be aligned for nothing
+    std::memcpy(source.data(), tensor->bytes.data(), dim * sizeof(Bf16));
+    std::vector<float> values(dim);
+    std::transform(source.begin(), source.end(), values.begin(), [](Bf16 value) { return kernels::ToFloat(value); });
+    ASSIGN_OR_RETURN(const float* placed, PlaceValues(values));
+    return Vector<const float>(placed, {dim});
+  }
+
+  // The tensors of one linear layer; no scale where its weight is BF16.
+  struct LinearTensors {
+    const Tensor* weight = nullptr;
+    const Tensor* scale = nullptr;
+  };
+  absl::StatusOr<LinearTensors> FindLinear(const std::string& name, int64_t out_dim, int64_t in_dim) {
+    const std::string weight_name = absl::StrCat(name, ".weight");
+    LinearTensors tensors;
+    ASSIGN_OR_RETURN(tensors.weight,
+                     checkpoint_.Require(weight_name, {DType::kF8E4m3, DType::kBf16}, {out_dim, in_dim}));
+    if (tensors.weight->dtype == DType::kBf16) return tensors;
+    ASSIGN_OR_RETURN(tensors.scale, checkpoint_.Require(absl::StrCat(weight_name, "_scale_inv"), {DType::kF32},
+                                                        {NumBlocks(out_dim), NumBlocks(in_dim)}));
+    return tensors;
+  }
+  static int64_t NumBlocks(int64_t dim) { return (dim + kernels::kQuantGroup - 1) / kernels::kQuantGroup; }
+  static kernels::Fp8Weight Fp8Of(const E4m3* weight, const float* scale, int64_t out_dim, int64_t in_dim) {
+    return {.weight = {weight, {out_dim, in_dim}}, .scale = {scale, {NumBlocks(out_dim), NumBlocks(in_dim)}}};
   }
 
   absl::StatusOr<LinearWeight> Linear(const std::string& name, int64_t out_dim, int64_t in_dim) {
-    const std::string weight_name = absl::StrCat(name, ".weight");
-    ASSIGN_OR_RETURN(const Tensor* weight,
-                     checkpoint_.Require(weight_name, {DType::kF8E4m3, DType::kBf16}, {out_dim, in_dim}));
+    ASSIGN_OR_RETURN(const LinearTensors tensors, FindLinear(name, out_dim, in_dim));
     LinearWeight linear;
-    if (weight->dtype == DType::kBf16) {
-      linear.bf16 = Matrix<const Bf16>(Aligned<Bf16>(*weight), {out_dim, in_dim});
+    if (tensors.scale == nullptr) {
+      ASSIGN_OR_RETURN(const Bf16* weight, Place<Bf16>(*tensors.weight));
+      linear.bf16 = Matrix<const Bf16>(weight, {out_dim, in_dim});
       return linear;
     }
-    const int64_t row_blocks = (out_dim + kernels::kQuantGroup - 1) / kernels::kQuantGroup;
-    const int64_t column_blocks = (in_dim + kernels::kQuantGroup - 1) / kernels::kQuantGroup;
-    ASSIGN_OR_RETURN(const Tensor* scale, checkpoint_.Require(absl::StrCat(weight_name, "_scale_inv"), {DType::kF32},
-                                                              {row_blocks, column_blocks}));
-    linear.fp8.weight = Matrix<const E4m3>(Aligned<E4m3>(*weight), {out_dim, in_dim});
-    linear.fp8.scale = Matrix<const float>(Aligned<float>(*scale), {row_blocks, column_blocks});
+    ASSIGN_OR_RETURN(const E4m3* weight, Place<E4m3>(*tensors.weight));
+    ASSIGN_OR_RETURN(const float* scale, Place<float>(*tensors.scale));
+    linear.fp8 = Fp8Of(weight, scale, out_dim, in_dim);
     return linear;
   }
 
@@ -96,17 +130,45 @@ class Loader final {
     return absl::OkStatus();
   }
 
-  absl::Status AddExpert(const std::string& name, const LinearWeight& linear, ExpertWeights& out) {
-    const bool is_first = out.fp8.empty() && out.bf16.empty();
-    if (!is_first && out.is_fp8() != linear.is_fp8()) {
-      return absl::InvalidArgumentError(absl::StrCat(checkpoint_.folder(), ": tensor '", name, ".weight' is ",
-                                                     linear.is_fp8() ? "F8_E4M3" : "BF16",
-                                                     ", unlike the experts before it in its layer"));
+  // One projection of all experts of a layer, in one block on a device.
+  absl::Status LoadExperts(const std::string& prefix, const std::string& projection, int64_t out_dim, int64_t in_dim,
+                           ExpertWeights& out) {
+    std::vector<LinearTensors> experts(c_.n_routed_experts);
+    for (int expert = 0; expert < c_.n_routed_experts; ++expert) {
+      const std::string name = absl::StrCat(prefix, "experts.", expert, ".", projection);
+      ASSIGN_OR_RETURN(experts[expert], FindLinear(name, out_dim, in_dim));
+      if ((experts[expert].scale == nullptr) != (experts[0].scale == nullptr)) {
+        return absl::InvalidArgumentError(absl::StrCat(checkpoint_.folder(), ": tensor '", name, ".weight' is ",
+                                                       experts[expert].scale != nullptr ? "F8_E4M3" : "BF16",
+                                                       ", unlike the experts before it in its layer"));
+      }
     }
-    if (linear.is_fp8()) {
-      out.fp8.push_back(linear.fp8);
-    } else {
-      out.bf16.push_back(linear.bf16);
+    if (experts[0].scale == nullptr) {
+      for (const LinearTensors& expert : experts) {
+        ASSIGN_OR_RETURN(const Bf16* weight, Place<Bf16>(*expert.weight));
+        out.bf16.push_back(Matrix<const Bf16>(weight, {out_dim, in_dim}));
+      }
+      return absl::OkStatus();
+    }
+    if (backend_.is_host()) {
+      for (const LinearTensors& expert : experts) {
+        ASSIGN_OR_RETURN(const E4m3* weight, Place<E4m3>(*expert.weight));
+        ASSIGN_OR_RETURN(const float* scale, Place<float>(*expert.scale));
+        out.fp8.push_back(Fp8Of(weight, scale, out_dim, in_dim));
+      }
+      return absl::OkStatus();
+    }
+    const int64_t num_weights = out_dim * in_dim, num_scales = NumBlocks(out_dim) * NumBlocks(in_dim);
+    E4m3* weights = out_.copies.Allocate<E4m3>(c_.n_routed_experts * num_weights);
+    float* scales = out_.copies.Allocate<float>(c_.n_routed_experts * num_scales);
+    RETURN_IF_ERROR(out_.copies.status());
+    for (const LinearTensors& expert : experts) {
+      RETURN_IF_ERROR(backend_.Upload({weights, expert.weight->bytes.data(), num_weights}));
+      RETURN_IF_ERROR(
+          backend_.Upload({scales, expert.scale->bytes.data(), num_scales * static_cast<int64_t>(sizeof(float))}));
+      out.fp8.push_back(Fp8Of(weights, scales, out_dim, in_dim));
+      weights += num_weights;
+      scales += num_scales;
     }
     return absl::OkStatus();
   }
@@ -117,14 +179,10 @@ class Loader final {
     if (checkpoint_.Find(bias) != nullptr) {
       ASSIGN_OR_RETURN(out.e_score_correction_bias, FloatVector(bias, c_.n_routed_experts));
     }
-    for (int expert = 0; expert < c_.n_routed_experts; ++expert) {
-      const std::string name = absl::StrCat(prefix, "experts.", expert);
-      MlpWeights mlp;
-      RETURN_IF_ERROR(LoadMlp(name, c_.moe_intermediate_size, mlp));
-      RETURN_IF_ERROR(AddExpert(name + ".gate_proj", mlp.gate_proj, out.gate_proj));
-      RETURN_IF_ERROR(AddExpert(name + ".up_proj", mlp.up_proj, out.up_proj));
-      RETURN_IF_ERROR(AddExpert(name + ".down_proj", mlp.down_proj, out.down_proj));
-    }
+    const int64_t width = c_.moe_intermediate_size, hidden = c_.hidden_size;
+    RETURN_IF_ERROR(LoadExperts(prefix, "gate_proj", width, hidden, out.gate_proj));
+    RETURN_IF_ERROR(LoadExperts(prefix, "up_proj", width, hidden, out.up_proj));
+    RETURN_IF_ERROR(LoadExperts(prefix, "down_proj", hidden, width, out.down_proj));
     if (c_.n_shared_experts == 0) return absl::OkStatus();
     return LoadMlp(prefix + "shared_experts", int64_t{c_.n_shared_experts} * c_.moe_intermediate_size,
                    out.shared_experts.emplace());
@@ -134,12 +192,20 @@ class Loader final {
   absl::Status LoadKvB(const std::string& name, AttentionWeights& out) {
     const int64_t head_rows = c_.qk_nope_head_dim + c_.v_head_dim;
     const int64_t rows = c_.num_attention_heads * head_rows;
-    ASSIGN_OR_RETURN(const LinearWeight linear, Linear(name, rows, kLatentDim));
-    Matrix<const Bf16> kv_b = linear.bf16;
-    if (linear.is_fp8()) {
-      const Matrix<Bf16> dequantised(Allocate<Bf16>(rows * kLatentDim), {rows, kLatentDim});
-      RETURN_IF_ERROR(kernels::DequantizeFp8Weight({.weight = linear.fp8, .out = dequantised}));
-      kv_b = dequantised;
+    ASSIGN_OR_RETURN(const LinearTensors tensors, FindLinear(name, rows, kLatentDim));
+    Matrix<const Bf16> kv_b;
+    if (tensors.scale == nullptr) {
+      ASSIGN_OR_RETURN(kv_b, Bf16Matrix(absl::StrCat(name, ".weight"), rows, kLatentDim));
+    } else {
+      // On the host for every backend: one set of bits.
+      std::vector<float> scale(NumBlocks(rows) * NumBlocks(kLatentDim));  // the bytes may be aligned for nothing
+      std::memcpy(scale.data(), tensors.scale->bytes.data(), scale.size() * sizeof(float));
+      std::vector<Bf16> dequantised(rows * kLatentDim);
+      RETURN_IF_ERROR(kernels::DequantizeFp8Weight(
+          {.weight = Fp8Of(reinterpret_cast<const E4m3*>(tensors.weight->bytes.data()), scale.data(), rows, kLatentDim),
+           .out = {dequantised.data(), {rows, kLatentDim}}}));
+      ASSIGN_OR_RETURN(const Bf16* values, PlaceValues(dequantised));
+      kv_b = Matrix<const Bf16>(values, {rows, kLatentDim});
     }
     const kernels::Cube<const Bf16>::Dims strides = {head_rows * kLatentDim, kLatentDim, 1};
     out.w_uk = kernels::Cube<const Bf16>(kv_b.data, {c_.num_attention_heads, c_.qk_nope_head_dim, kLatentDim}, strides);
@@ -195,6 +261,7 @@ class Loader final {
     return LoadLayer(c_.num_hidden_layers, out.layer);
   }
 
+  kernels::Backend& backend_;
   const Checkpoint& checkpoint_;
   const ModelConfig& c_;
   ModelWeights& out_;
@@ -210,13 +277,14 @@ bool ModelWeights::has_bf16_experts() const {
   return std::any_of(layers.begin(), layers.end(), is_bf16) || (mtp.has_value() && is_bf16(mtp->layer));
 }
 
-absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(std::shared_ptr<const Checkpoint> checkpoint,
+absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(kernels::Backend& backend,
+                                                                std::shared_ptr<const Checkpoint> checkpoint,
                                                                 bool with_mtp) {
   if (with_mtp && !checkpoint->config().has_mtp()) {
     return absl::InvalidArgumentError(
         absl::StrCat(checkpoint->folder(), ": num_nextn_predict_layers is 0, there is no MTP layer to load"));
   }
-  auto weights = std::make_unique<ModelWeights>();
+  auto weights = std::make_unique<ModelWeights>(backend);
   RETURN_IF_ERROR(Loader(std::move(checkpoint), *weights).LoadAll(with_mtp));
   return weights;
 }

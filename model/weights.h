@@ -1,17 +1,19 @@
 // A checkpoint's tensors in the form that the layers read, named as in the checkpoint.
 //
-// Views point into the checkpoint's mapping wherever its bytes are aligned for their type; everything else (misaligned
-// tensors, BF16 stored where FP32 is read, kv_b_proj dequantised for the absorbed form) is a copy owned here.
+// On the host, views point into the checkpoint's mapping wherever its bytes are aligned for their type; everything else
+// (misaligned tensors, BF16 stored where FP32 is read, kv_b_proj dequantised for the absorbed form) is a copy owned
+// here. On a device everything is a copy; the experts of one projection of a layer stand there at equal distances.
 // Tested by weights_test.cc.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/backend_memory.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
 
@@ -84,12 +86,15 @@ struct ModelWeights {
   bool has_bf16_experts() const;
 
   std::shared_ptr<const Checkpoint> checkpoint;  // keeps the mapped bytes
-  std::deque<std::vector<uint8_t>> copies;       // allocations are aligned for every type used here
+  kernels::BackendMemory copies;
+
+  explicit ModelWeights(kernels::Backend& backend) : copies(backend) {}
 };
 
 // INVALID_ARGUMENT where a tensor is missing or has another shape or dtype, naming file and tensor. The MTP layer is
-// read, and asked for, only with_mtp.
-absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(std::shared_ptr<const Checkpoint> checkpoint,
+// read, and asked for, only with_mtp. RESOURCE_EXHAUSTED where the backend, which outlives the weights, has no room.
+absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(kernels::Backend& backend,
+                                                                std::shared_ptr<const Checkpoint> checkpoint,
                                                                 bool with_mtp);
 
 }  // namespace tandem::model

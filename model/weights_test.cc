@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 #include "model/testing/edited_checkpoint.h"
 
 namespace tandem::model {
@@ -15,19 +16,20 @@ using kernels::Bf16;
 
 class WeightsTest : public ::testing::Test {
  protected:
+  kernels::CpuBackend backend_{1};
   const std::shared_ptr<const Checkpoint> original_ = MakeEditedCheckpoint([](std::vector<OwnTensor>&) {});
 
-  static absl::Status EditedStatus(const TensorEdit& edit, bool with_mtp = true) {
-    return LoadWeights(MakeEditedCheckpoint(edit), with_mtp).status();
+  absl::Status EditedStatus(const TensorEdit& edit, bool with_mtp = true) {
+    return LoadWeights(backend_, MakeEditedCheckpoint(edit), with_mtp).status();
   }
 };
 
 TEST_F(WeightsTest, ReadsAlignedBytesInPlace) {
-  auto weights = LoadWeights(original_, true);
+  auto weights = LoadWeights(backend_, original_, true);
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(static_cast<const void*>((*weights)->embed_tokens.data),
             static_cast<const void*>(original_->Find("model.embed_tokens.weight")->bytes.data()));
-  EXPECT_EQ((*weights)->copies.size(), 3u) << "kv_b_proj of each layer, dequantised";
+  EXPECT_EQ((*weights)->copies.num_blocks(), 3) << "kv_b_proj of each layer, dequantised";
   EXPECT_TRUE((*weights)->layers[0].mlp.has_value());
   EXPECT_FALSE((*weights)->layers[0].moe.has_value());
   EXPECT_EQ((*weights)->layers[1].moe->gate_proj.fp8.size(), 8u);
@@ -36,7 +38,7 @@ TEST_F(WeightsTest, ReadsAlignedBytesInPlace) {
 }
 
 TEST_F(WeightsTest, SplitsKvBIntoItsHeads) {
-  auto weights = LoadWeights(original_, false);
+  auto weights = LoadWeights(backend_, original_, false);
   ASSERT_TRUE(weights.ok()) << weights.status();
   const AttentionWeights& attention = (*weights)->layers[1].self_attn;
   const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
@@ -63,10 +65,10 @@ TEST_F(WeightsTest, CopiesBytesThatAreAlignedForNothing) {
   const auto shifted = MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
     tensors.insert(tensors.begin(), OwnTensor{{"odd", DType::kU8, {1}, {}}, {1}});
   });
-  auto expected = LoadWeights(original_, true);
-  auto weights = LoadWeights(shifted, true);
+  auto expected = LoadWeights(backend_, original_, true);
+  auto weights = LoadWeights(backend_, shifted, true);
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_GT((*weights)->copies.size(), 50u);
+  EXPECT_GT((*weights)->copies.num_blocks(), 50);
   EXPECT_TRUE(std::equal((*weights)->lm_head.data, (*weights)->lm_head.data + 1024 * 128, (*expected)->lm_head.data));
   const kernels::Matrix<const float>& scale = (*weights)->layers[0].self_attn.o_proj.fp8.scale;
   EXPECT_EQ(reinterpret_cast<uintptr_t>(scale.data) % alignof(float), 0u);
@@ -75,9 +77,9 @@ TEST_F(WeightsTest, CopiesBytesThatAreAlignedForNothing) {
 }
 
 TEST_F(WeightsTest, TakesTheModelsEmbeddingAndHeadWhereTheMtpCopiesAreAbsent) {
-  auto with_copies = LoadWeights(original_, true);
+  auto with_copies = LoadWeights(backend_, original_, true);
   EXPECT_NE((*with_copies)->mtp->embed_tokens.data, (*with_copies)->embed_tokens.data);
-  auto without = LoadWeights(MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
+  auto without = LoadWeights(backend_, MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
                                Erase(tensors, "model.layers.2.embed_tokens.weight");
                                Erase(tensors, "model.layers.2.shared_head.head.weight");
                              }),
@@ -96,7 +98,7 @@ TEST_F(WeightsTest, AsksForTheMtpLayerOnlyWhereItIsWanted) {
 }
 
 TEST_F(WeightsTest, ReadsBf16LinearsAndBf16IndexNorms) {
-  auto weights = LoadWeights(MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
+  auto weights = LoadWeights(backend_, MakeEditedCheckpoint([](std::vector<OwnTensor>& tensors) {
                                const std::string name = "model.layers.0.mlp.up_proj.weight";
                                Erase(tensors, name + "_scale_inv");
                                OwnTensor& up = At(tensors, name);

@@ -1,8 +1,6 @@
 #include "model/workspace.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "base/check.h"
 #include "kvcache/kv_layout.h"
@@ -10,27 +8,24 @@
 namespace tandem::model {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // a cache line; what ops ask of their workspace
+// On the host a tile is what the caches hold; on a device it is as large as memory allows, since launches cost more.
+constexpr int64_t kHostTileRows = 32;
+constexpr int64_t kDeviceTileBytes = int64_t{512} << 20;
+constexpr int64_t kHeadTileRows = 128;
+
+int64_t IndexTileRows(const kernels::Backend& backend, int64_t num_rows_max, int64_t num_positions_max) {
+  const int64_t rows_max =
+      backend.is_host() ? kHostTileRows : kDeviceTileBytes / (num_positions_max * static_cast<int64_t>(sizeof(float)));
+  return std::clamp<int64_t>(rows_max, 1, num_rows_max);
+}
 
 }  // namespace
-
-void Workspace::FreeDeleter::operator()(std::byte* bytes) const { std::free(bytes); }
-
-template <typename T>
-T* Workspace::Allocate(int64_t count) {
-  const int64_t num_bytes = (std::max<int64_t>(count, 1) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-  auto* bytes = static_cast<std::byte*>(std::aligned_alloc(kAlignment, num_bytes));
-  TANDEM_CHECK(bytes != nullptr, "the workspace fits memory");
-  std::memset(bytes, 0, num_bytes);
-  allocations_.emplace_back(bytes);
-  return reinterpret_cast<T*>(bytes);
-}
 
 template <typename T, size_t kRank>
 void Workspace::Make(kernels::TensorView<T, kRank>& view, const typename kernels::TensorView<T, kRank>::Dims& shape) {
   int64_t count = 1;
   for (int64_t dim : shape) count *= dim;
-  view = kernels::TensorView<T, kRank>(Allocate<T>(count), shape);
+  view = kernels::TensorView<T, kRank>(memory_.Allocate<T>(count), shape);
 }
 
 void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim) {
@@ -38,9 +33,9 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
   Make(rows.scale, {num_rows, dim / kernels::kQuantGroup});
 }
 
-Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts,
-                     int num_threads)
-    : threads(std::make_unique<kernels::ThreadPool>(num_threads)) {
+Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max,
+                     bool has_bf16_experts)
+    : memory_(backend) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
   const int64_t pairs = rows * c.num_experts_per_tok;
   Make(x, {rows, hidden});
@@ -63,8 +58,9 @@ Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_pos
   MakeQuantized(index_q_q, rows, int64_t{c.index_n_heads} * kvcache::kIndexDim);
   MakeQuantized(index_k_q, rows, kvcache::kIndexDim);
   Make(index_weights, {rows, c.index_n_heads});
-  Make(index_logits, {std::min<int64_t>(rows, kIndexTileRows), num_positions_max});
-  Make(nan_count, {std::min<int64_t>(rows, kIndexTileRows)});
+  const int64_t columns = kvcache::PagesForTokens(num_positions_max) * int64_t{kvcache::kPageTokens};
+  Make(index_logits, {IndexTileRows(backend, rows, columns), columns});
+  Make(nan_counts, {c.num_layers(), rows});
   Make(selected, {rows, c.index_topk});
 
   Make(router_logits, {rows, c.n_routed_experts});
@@ -79,19 +75,21 @@ Workspace::Workspace(const ModelConfig& c, int64_t num_rows_max, int64_t num_pos
 
   mlp_elements_max_ = std::max({rows * c.intermediate_size, pairs * c.moe_intermediate_size,
                                 rows * c.n_shared_experts * c.moe_intermediate_size});
-  mlp_gate_ = Allocate<kernels::Bf16>(mlp_elements_max_);
-  mlp_up_ = Allocate<kernels::Bf16>(mlp_elements_max_);
-  mlp_product_ = Allocate<kernels::E4m3>(mlp_elements_max_);
-  mlp_product_scale_ = Allocate<float>(mlp_elements_max_ / kernels::kQuantGroup);
+  mlp_gate_ = memory_.Allocate<kernels::Bf16>(mlp_elements_max_);
+  mlp_up_ = memory_.Allocate<kernels::Bf16>(mlp_elements_max_);
+  mlp_product_ = memory_.Allocate<kernels::E4m3>(mlp_elements_max_);
+  mlp_product_scale_ = memory_.Allocate<float>(mlp_elements_max_ / kernels::kQuantGroup);
 
   const int64_t linear_bytes = kernels::Fp8LinearWorkspaceBytes(
       1, std::max({mlp_elements_max_, rows * 2 * hidden, rows * c.q_lora_rank, rows * heads * c.v_head_dim}));
-  linear = absl::MakeSpan(Allocate<std::byte>(linear_bytes), linear_bytes);
+  linear = absl::MakeSpan(memory_.Allocate<std::byte>(linear_bytes), linear_bytes);
 
   Make(head_x, {rows, hidden});
   Make(head_residual, {rows, hidden});
   Make(mtp_in, {rows, 2 * hidden});
   MakeQuantized(mtp_in_q, rows, 2 * hidden);
+  Make(this->hidden, {backend.is_host() ? 0 : rows, hidden});
+  Make(logits, {backend.is_host() ? 0 : std::min(rows, kHeadTileRows), c.vocab_size});
 }
 
 Workspace::MlpBuffers Workspace::Mlp(int64_t rows, int64_t width) const {

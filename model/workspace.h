@@ -1,15 +1,15 @@
 // Every intermediate tensor of a forward pass, allocated once for the most rows that a batch may have.
 //
-// Buffers are views of num_rows_max rows; a pass over n rows works on their first n. A buffer is named by what it holds
-// and written by one function only, except x and residual, which every layer updates.
+// Buffers are views of num_rows_max rows of the backend's memory; a pass over n rows works on their first n. A buffer
+// is named by what it holds and written by one function only, except x and residual, which every layer updates.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <memory>
 
 #include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/backend_memory.h"
 #include "kernels/ops.h"
 #include "model/model_config.h"
 
@@ -24,15 +24,15 @@ struct QuantizedRows {
 
 class Workspace final {
  public:
-  // num_threads: how many share an op's work, the caller among them. num_positions_max: the longest context whose index
-  // logits must fit. has_bf16_experts: their rows are gathered.
-  Workspace(const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max, bool has_bf16_experts,
-            int num_threads);
+  // num_positions_max: the longest context whose index logits must fit. has_bf16_experts: their rows are gathered.
+  // Views are null where status() is not OK. The backend outlives this.
+  Workspace(kernels::Backend& backend, const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max,
+            bool has_bf16_experts);
 
-  // Index logits are made and consumed this many rows at a time: [rows, context] would not fit long contexts.
-  static constexpr int kIndexTileRows = 32;
+  // RESOURCE_EXHAUSTED where the backend has no room.
+  const absl::Status& status() const { return memory_.status(); }
+  int64_t num_bytes() const { return memory_.num_bytes(); }
 
-  const std::unique_ptr<kernels::ThreadPool> threads;
   // What FP8 linears work in: room for the widest.
   absl::Span<std::byte> linear;
   // Between layers, [rows, hidden].
@@ -53,9 +53,11 @@ class Workspace final {
   kernels::Matrix<kernels::Bf16> index_k;  // [rows, 128]
   QuantizedRows index_q_q, index_k_q;
   kernels::Matrix<float> index_weights;  // [rows, index_n_heads]
-  kernels::Matrix<float> index_logits;   // [kIndexTileRows, num_positions_max]
-  kernels::Vector<int32_t> nan_count;    // [kIndexTileRows]
-  kernels::Matrix<int32_t> selected;     // [rows, index_topk]
+  // [tile, positions of whole pages]: made and consumed a tile of rows at a time; [rows, context] would not fit long
+  // contexts.
+  kernels::Matrix<float> index_logits;
+  kernels::Matrix<int32_t> nan_counts;  // [layers, rows]
+  kernels::Matrix<int32_t> selected;    // [rows, index_topk]
   // Router and experts; a pair is one row at one of its experts.
   kernels::Matrix<float> router_logits;       // [rows, n_routed_experts]
   kernels::Matrix<int32_t> expert_ids;        // [rows, num_experts_per_tok]
@@ -76,18 +78,16 @@ class Workspace final {
   kernels::Matrix<kernels::Bf16> head_x, head_residual;  // [rows, hidden]: the rows whose logits are wanted
   kernels::Matrix<kernels::Bf16> mtp_in;                 // [rows, 2 * hidden]
   QuantizedRows mtp_in_q;
+  // What a caller on the host gives or takes, where the backend's memory is elsewhere; else empty.
+  kernels::Matrix<kernels::Bf16> hidden;  // [rows, hidden]
+  kernels::Matrix<float> logits;          // [tile, vocab]: rows of logits leave a tile at a time
 
  private:
-  template <typename T>
-  T* Allocate(int64_t count);
   template <typename T, size_t kRank>
   void Make(kernels::TensorView<T, kRank>& view, const typename kernels::TensorView<T, kRank>::Dims& shape);
   void MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim);
 
-  struct FreeDeleter {
-    void operator()(std::byte* bytes) const;
-  };
-  std::deque<std::unique_ptr<std::byte[], FreeDeleter>> allocations_;
+  kernels::BackendMemory memory_;
   kernels::Bf16* mlp_gate_ = nullptr;
   kernels::Bf16* mlp_up_ = nullptr;
   kernels::E4m3* mlp_product_ = nullptr;

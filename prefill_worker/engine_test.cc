@@ -50,6 +50,7 @@ class SpiedModel final : public model::ModelExecutor {
         },
         logits);
   }
+  absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return model_.PagesArrived(pages); }
   int vocab_size() const override { return model_.vocab_size(); }
   int num_layers() const override { return model_.num_layers(); }
 

@@ -19,6 +19,7 @@
 #include "prefill_worker/metrics.h"
 #include "prefill_worker/outbox.h"
 #include "prefill_worker/router_service.h"
+#include "worker_shell/compute_device.h"
 #include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
@@ -77,6 +78,7 @@ class Worker::Core final : public Outbox {
   kvtransfer::ReadableEpochs readable_;
   std::unique_ptr<kvtransfer::UcxSource> source_;      // owns the KV pool
   std::unique_ptr<kvtransfer::TcpSource> tcp_source_;  // reads it; null where tcp is not offered
+  std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<model::ModelExecutor> executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
@@ -92,7 +94,11 @@ absl::Status Worker::Core::Start() {
   if (const absl::Status resolves = kvtransfer::CheckResolves(advertised.host); !resolves.ok()) {
     return absl::Status(resolves.code(), absl::StrCat("process.advertise_host ", std::string(resolves.message())));
   }
-  ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(config_.cluster));
+  ASSIGN_OR_RETURN(backend_, worker_shell::OpenComputeDevice({.device = config_.device,
+                                                              .num_threads = config_.num_threads,
+                                                              .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
+                   worker_shell::ServedModel::Open(config_.cluster, backend_->numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(config_.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config_.kv_cache_tokens, layout.pool_bytes(), available_bytes));
@@ -118,10 +124,8 @@ absl::Status Worker::Core::Start() {
                                                                 .is_epoch_readable = is_readable}));
   }
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(layout, pool_bytes,
-                                                  {.num_rows_max = config_.chunked_prefill_size,
-                                                   .num_threads = config_.num_threads,
-                                                   .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(executor_,
+                   model.BuildExecutor(*backend_, layout, pool_bytes, {.num_rows_max = config_.chunked_prefill_size}));
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 

@@ -9,22 +9,12 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "kernels/cpu/levels.h"
-#include "kernels/thread_pool.h"
 #include "kvtransfer/fingerprint.h"
 #include "model/deepseek_model.h"
 #include "model/token_mask/token_bytes.h"
 
 namespace tandem::worker_shell {
-namespace {
-
-// The kernels give the same bits on every machine and at every instruction level (docs/kernels/numerics.md); a change
-// of any bit takes the next number.
-constexpr char kNumericsId[] = "cpu-lanes16/2";
-
-}  // namespace
-
-absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
+absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl::string_view numerics_id) {
   if (config.model_path.empty())
     return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
   const std::optional<kvcache::KvCacheDtype> kv_cache_dtype = kvcache::KvCacheDtypeOf(config.kv_cache_dtype);
@@ -54,7 +44,7 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config) {
                                                       .index_cache_pattern = "all",
                                                       .dense_threshold = model.index_topk,
                                                       .parallel_shape = "tp=1,pp=1,cp=1,dp=1,ep=1",
-                                                      .numerics_id = kNumericsId});
+                                                      .numerics_id = std::string(numerics_id)});
   return served;
 }
 
@@ -76,19 +66,16 @@ kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
       .num_layers = num_layers(), .num_pages = num_tokens / kvcache::kPageTokens, .kv_cache_dtype = kv_cache_dtype_};
 }
 
-absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(const kvcache::KvLayout& layout,
+absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(kernels::Backend& backend,
+                                                                                 const kvcache::KvLayout& layout,
                                                                                  std::span<std::byte> pool,
                                                                                  const ExecutorOptions& options) const {
-  RETURN_IF_ERROR(kernels::cpu::UseLevel(options.instruction_level));
-  const int num_threads = options.num_threads > 0 ? options.num_threads : kernels::NumUsableProcessors();
   const int64_t num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens);
-  ASSIGN_OR_RETURN(
-      auto executor,
-      model::DeepseekModel::Create(
-          checkpoint_, layout, {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
-          {.num_rows_max = options.num_rows_max, .num_positions_max = num_positions_max, .num_threads = num_threads}));
-  LOG_INFO("executor", {"num_threads", num_threads},
-           {"instruction_level", kernels::cpu::LevelName(kernels::cpu::ActiveLevel())});
+  ASSIGN_OR_RETURN(auto executor, model::DeepseekModel::Create(backend, checkpoint_, layout,
+                                                               {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
+                                                               {.num_rows_max = options.num_rows_max,
+                                                                .num_positions_max = num_positions_max,
+                                                                .writes_back_kv = options.writes_back_kv}));
   return std::unique_ptr<model::ModelExecutor>(std::move(executor));
 }
 

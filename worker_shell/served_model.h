@@ -9,6 +9,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
 #include "model/model_executor.h"
@@ -19,16 +21,15 @@
 namespace tandem::worker_shell {
 
 struct ExecutorOptions {
-  int num_rows_max = 1;                    // of one batch
-  int num_threads = 1;                     // 0: every processor that this process may use
-  std::string instruction_level = "auto";  // for the whole process
+  int num_rows_max = 1;        // of one batch
+  bool writes_back_kv = true;  // whether somebody reads, in the pool, what the executor writes
 };
 
 class ServedModel final {
  public:
   // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows
-  // or no format has the name cluster.kv_cache_dtype.
-  static absl::StatusOr<ServedModel> Open(const ClusterConfig& config);
+  // or no format has the name cluster.kv_cache_dtype. numerics_id: of the backend that the executor will run on.
+  static absl::StatusOr<ServedModel> Open(const ClusterConfig& config, absl::string_view numerics_id);
 
   const std::string& hash() const { return hash_; }
   const proto::Fingerprint& fingerprint() const { return fingerprint_; }
@@ -40,9 +41,9 @@ class ServedModel final {
   // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
   kvcache::KvLayout LayoutFor(int64_t num_tokens) const;
 
-  // Loads the weights. pool: of `layout`, outlives the executor. FAILED_PRECONDITION where this machine lacks the
-  // instruction level.
-  absl::StatusOr<std::unique_ptr<model::ModelExecutor>> BuildExecutor(const kvcache::KvLayout& layout,
+  // Loads the weights. pool: of `layout`; it and the backend outlive the executor.
+  absl::StatusOr<std::unique_ptr<model::ModelExecutor>> BuildExecutor(kernels::Backend& backend,
+                                                                      const kvcache::KvLayout& layout,
                                                                       std::span<std::byte> pool,
                                                                       const ExecutorOptions& options) const;
 

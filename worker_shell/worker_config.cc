@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
 #include "kvtransfer/lane_end.h"
+#include "worker_shell/device_name.h"
 
 namespace tandem::worker_shell {
 
@@ -20,10 +22,13 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
   schema.Int("process.admin_port", &config.admin_port, {.unit = "port", .min = 0, .max = 65535},
              "Port of /health, /readyz, /metrics and /statusz; 0 takes a free one.");
-  schema.Int(
-      "process.num_threads", &config.num_threads, {.unit = "threads", .min = 0, .max = 1024},
-      "Threads that share the arithmetic of a step; 0 takes every processor that this process may use. Tokens do "
-      "not depend on it. Workers that share a host and are busy at the same time do better with a part each.");
+  schema.String("process.device", &config.device,
+                "Where the model runs: cpu, or cuda:N, the N-th CUDA device that this process sees (compute capability "
+                "9.0). Both workers of a pair run on the same kind of device.");
+  schema.Int("process.num_threads", &config.num_threads, {.unit = "threads", .min = 0, .max = 1024},
+             "With device cpu, threads that share the arithmetic of a step; 0 takes every processor that this process "
+             "may use. Tokens do "
+             "not depend on it. Workers that share a host and are busy at the same time do better with a part each.");
   schema.Choice(
       "process.instruction_level", &config.instruction_level, {"auto", "baseline", "avx2", "avx512", "avx512_bf16"},
       "Instruction set of the arithmetic; auto takes the best that the processor has. Tokens do not depend on "
@@ -57,6 +62,7 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
 }
 
 absl::Status ValidateWorker(const WorkerConfig& config) {
+  RETURN_IF_ERROR(ParseDeviceName(config.device).status());
   if (config.lanes.empty()) return absl::InvalidArgumentError("process.lanes names no lane");
   for (const std::string& lane : config.lanes) {
     if (std::find(std::begin(kvtransfer::kLaneKinds), std::end(kvtransfer::kLaneKinds), lane) ==

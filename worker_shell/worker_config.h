@@ -21,6 +21,7 @@ struct WorkerConfig {
   int rpc_port = 0;
   std::string admin_host = "0.0.0.0";
   int admin_port = 0;
+  std::string device = "cpu";
   int num_threads = 0;  // 0: every processor that the process may use
   std::string instruction_level = "auto";
   int64_t kv_cache_tokens = 16384;

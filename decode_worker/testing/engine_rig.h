@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "kvcache/kv_layout.h"
 #include "proto/credit.h"
-#include "tests/sim/hash_model.h"
+#include "tests/sim/mirror_model.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pool_memory.h"
 #include "tests/sim/sim_vocabulary.h"
@@ -358,7 +358,7 @@ class EngineRig final : public Outbox {
   base::FakeClock clock_;
   const int64_t context_length_max_;
   sim::PoolMemory memory_;
-  sim::HashModel model_;
+  sim::MirrorModel model_;
   sim::WholePromptPrefill prefill_;
   Engine engine_;
   std::deque<kvtransfer::StartFetch> fetches_;

@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 #include "model/decoder_layer.h"
+#include "model/kv_mirror.h"
 
 namespace tandem::model {
 namespace {
@@ -43,9 +45,10 @@ double Divergence(absl::Span<const float> logits, absl::Span<const float> golden
 
 }  // namespace
 
-LayerAlone::LayerAlone(std::shared_ptr<const Checkpoint> checkpoint, int layer, kvcache::KvCacheDtype kv_cache_dtype)
-    : layer_(layer), kv_cache_dtype_(kv_cache_dtype) {
-  weights_ = *LoadWeights(std::move(checkpoint), false);
+LayerAlone::LayerAlone(kernels::Backend& backend, std::shared_ptr<const Checkpoint> checkpoint, int layer,
+                       kvcache::KvCacheDtype kv_cache_dtype)
+    : backend_(backend), layer_(layer), kv_cache_dtype_(kv_cache_dtype) {
+  weights_ = *LoadWeights(backend, std::move(checkpoint), false);
 }
 
 std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const TensorTap& tap,
@@ -56,15 +59,16 @@ std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const Tenso
   const kvcache::KvLayout layout{
       .num_layers = 1, .num_pages = kvcache::PagesForTokens(rows), .kv_cache_dtype = kv_cache_dtype_};
   std::vector<uint8_t> pool(layout.pool_bytes());
+  const KvMirror kv(backend_, layout, absl::MakeSpan(pool));
   std::vector<int32_t> pages(layout.num_pages);
   std::iota(pages.rbegin(), pages.rend(), 0);
-  BatchPlan plan({.num_rows_max = rows,
-                  .num_positions_max = rows,
-                  .num_pages = layout.num_pages,
-                  .vocab_size = config.vocab_size});
+  BatchPlan plan(backend_, {.num_rows_max = rows,
+                            .num_positions_max = rows,
+                            .num_pages = layout.num_pages,
+                            .vocab_size = config.vocab_size});
   const Segment segment{.row_begin = 0, .num_rows = rows, .first_position = 0, .page_table = pages};
   EXPECT_TRUE(plan.Build({.tokens = tokens, .segments = {&segment, 1}}).ok());
-  Workspace workspace(config, rows, rows, weights_->has_bf16_experts(), 1);
+  Workspace workspace(backend_, config, rows, rows, weights_->has_bf16_experts());
   std::vector<float> table((rows + int64_t{1}) * kvcache::kRopeDim);
   EXPECT_TRUE(
       kernels::BuildRopeTable({.yarn = config.yarn, .table = {table.data(), {rows + 1, kvcache::kRopeDim}}}).ok());
@@ -72,41 +76,49 @@ std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const Tenso
     const auto late = table.begin() + mistake.rope_is_late_from * int64_t{kvcache::kRopeDim};
     std::copy(late + kvcache::kRopeDim, table.end(), late);
   }
-  const Matrix<float> rope(table.data(), {rows, kvcache::kRopeDim});
-  const LayerRun run{.config = config,
+  kernels::BackendMemory memory(backend_);
+  const Matrix<float> rope(memory.Allocate<float>(static_cast<int64_t>(table.size())), {rows, kvcache::kRopeDim});
+  EXPECT_TRUE(backend_.Upload({rope.data, table.data(), static_cast<int64_t>(table.size() * sizeof(float))}).ok());
+  const LayerRun run{.backend = backend_,
+                     .config = config,
                      .plan = plan,
                      .workspace = workspace,
                      .rope_table = rope,
                      .softmax_scale = mistake.softmax_scale_factor * 0.1352337789f,  // 192^-0.5 m^2, as specified
                      .layer = layer_,
                      .kv_cache_dtype = kv_cache_dtype_,
-                     .latent_pages = {pool.data(), {layout.num_pages, layout.PageBytes(kvcache::RecordKind::kLatent)}},
-                     .index_pages = {&pool[layout.IndexOffset(0, 0)], {layout.num_pages, kvcache::kIndexPageBytes}},
+                     .latent_pages = kv.LatentPages(0),
+                     .index_pages = kv.IndexPages(0),
+                     .nan_count = workspace.nan_counts.At(0),
                      .tap = tap};
-  const auto records_written = [&] {
-    if (mistake.lost_page < 0) return;
-    const auto lost = pool.begin() + layout.PageOffset(kvcache::RecordKind::kLatent, 0, pages[mistake.lost_page]);
-    std::fill_n(lost, layout.PageBytes(kvcache::RecordKind::kLatent), 0);
+  const auto records_written = [&]() -> absl::Status {
+    if (mistake.lost_page < 0) return absl::OkStatus();
+    const std::vector<uint8_t> zeros(layout.PageBytes(kvcache::RecordKind::kLatent));
+    const absl::Status lost = backend_.Upload(
+        {kv.LatentPages(0).Row(pages[mistake.lost_page]), zeros.data(), static_cast<int64_t>(zeros.size())});
+    return lost.ok() ? backend_.Synchronize() : lost;
   };
-  EXPECT_TRUE(kernels::GatherRows({.table = weights_->embed_tokens, .rows = plan.tokens(), .out = workspace.x}).ok());
-  const auto num_nan = RunDecoderLayer(run, weights_->layers[layer_], ResidualState::kNone, records_written);
-  EXPECT_TRUE(num_nan.ok()) << num_nan.status();
-  EXPECT_TRUE(kernels::AddRmsNorm({.x = workspace.x,
-                                   .residual = workspace.residual,
-                                   .weight = weights_->norm,
-                                   .eps = config.rms_norm_eps,
-                                   .y = workspace.x,
-                                   .residual_out = workspace.residual})
-                  .ok());
-  std::vector<float> logits(rows * int64_t{config.vocab_size});
-  EXPECT_TRUE(kernels::Bf16LinearF32(
-                  {.x = workspace.x, .weight = weights_->lm_head, .y = {logits.data(), {rows, config.vocab_size}}})
-                  .ok());
-  return logits;
+  const auto expect_ok = [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; };
+  expect_ok(backend_.GatherRows({.table = weights_->embed_tokens, .rows = plan.tokens(), .out = workspace.x}));
+  expect_ok(RunDecoderLayer(run, weights_->layers[layer_], ResidualState::kNone, records_written));
+  expect_ok(backend_.AddRmsNorm({.x = workspace.x,
+                                 .residual = workspace.residual,
+                                 .weight = weights_->norm,
+                                 .eps = config.rms_norm_eps,
+                                 .y = workspace.x,
+                                 .residual_out = workspace.residual}));
+  const Matrix<float> logits(memory.Allocate<float>(rows * int64_t{config.vocab_size}), {rows, config.vocab_size});
+  expect_ok(backend_.Bf16LinearF32({.x = workspace.x, .weight = weights_->lm_head, .y = logits}));
+  std::vector<float> on_host(logits.num_elements());
+  expect_ok(backend_.Download({on_host.data(), logits.data, static_cast<int64_t>(on_host.size() * sizeof(float))}));
+  expect_ok(backend_.Synchronize());
+  return on_host;
 }
 
-GoldenModel::GoldenModel(const GoldenCase& golden_case)
+GoldenModel::GoldenModel(const GoldenCase& golden_case, kernels::Backend* backend)
     : case_(golden_case),
+      own_backend_(backend == nullptr ? std::make_unique<kernels::CpuBackend>(1) : nullptr),
+      backend_(backend != nullptr ? *backend : *own_backend_),
       golden_(absl::StrCat("tests/golden/model/", golden_case.name, ".safetensors")),
       checkpoint_(MakeTestCheckpoint(golden_case.checkpoint, 1)),
       vocab_(checkpoint_->config().vocab_size) {}
@@ -181,7 +193,8 @@ TestModel GoldenModel::BuildModel(int n) const {
   return TestModel(checkpoint_, {.num_rows_max = 128,
                                  .num_positions_max = n,
                                  .num_pages = kvcache::PagesForTokens(n) + 3,
-                                 .kv_cache_dtype = case_.kv_cache_dtype});
+                                 .kv_cache_dtype = case_.kv_cache_dtype,
+                                 .backend = &backend_});
 }
 
 RunBound GoldenModel::BoundOfALayerAlone(int n, const std::string& run) const {
@@ -193,7 +206,7 @@ RunBound GoldenModel::BoundOfALayerAlone(int n, const std::string& run) const {
 
 void GoldenModel::ExpectEachLayerAloneMatches() const {
   for (int layer = 0; layer < checkpoint_->config().num_hidden_layers; ++layer) {
-    const LayerAlone alone(checkpoint_, layer, case_.kv_cache_dtype);
+    const LayerAlone alone(backend_, checkpoint_, layer, case_.kv_cache_dtype);
     const std::string run = absl::StrCat("alone", layer);
     for (int n : case_.contexts) {
       SCOPED_TRACE(absl::StrCat("c", n, ".", run));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
 #include "model/tensor_tap.h"
@@ -32,7 +33,9 @@ inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
 // embedding -> one layer -> final norm -> head over a whole prompt, built from the layer's own functions.
 class LayerAlone final {
  public:
-  LayerAlone(std::shared_ptr<const Checkpoint> checkpoint, int layer, kvcache::KvCacheDtype kv_cache_dtype);
+  // The backend outlives this.
+  LayerAlone(kernels::Backend& backend, std::shared_ptr<const Checkpoint> checkpoint, int layer,
+             kvcache::KvCacheDtype kv_cache_dtype);
 
   // A mistake made on purpose, to see that a comparison notices it.
   struct Mistake {
@@ -50,6 +53,7 @@ class LayerAlone final {
   std::vector<float> Run(absl::Span<const int32_t> tokens, const TensorTap& tap, const Mistake& mistake) const;
 
  private:
+  kernels::Backend& backend_;
   const int layer_;
   const kvcache::KvCacheDtype kv_cache_dtype_;
   std::unique_ptr<const ModelWeights> weights_;
@@ -57,10 +61,12 @@ class LayerAlone final {
 
 class GoldenModel final {
  public:
-  explicit GoldenModel(const GoldenCase& golden_case);
+  // backend: outlives this; null: the host, one thread.
+  explicit GoldenModel(const GoldenCase& golden_case, kernels::Backend* backend = nullptr);
 
   const GoldenCase& golden_case() const { return case_; }
   const Golden& golden() const { return golden_; }
+  kernels::Backend& backend() const { return backend_; }
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
   int vocab_size() const { return vocab_; }
 
@@ -95,6 +101,8 @@ class GoldenModel final {
   std::vector<bool> SteadyRows(int n, const std::string& run) const;
 
   const GoldenCase case_;
+  const std::unique_ptr<kernels::Backend> own_backend_;
+  kernels::Backend& backend_;
   const Golden golden_;
   const std::shared_ptr<const Checkpoint> checkpoint_;
   const int vocab_;

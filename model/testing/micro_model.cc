@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 #include "tools/make_checkpoint/checkpoint_writer.h"
 
 namespace tandem::model {
@@ -47,7 +48,9 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
   free_pages_.resize(options.num_pages);
   std::iota(free_pages_.begin(), free_pages_.end(), 0);
   std::shuffle(free_pages_.begin(), free_pages_.end(), std::mt19937(options.page_order_seed));
-  auto model = DeepseekModel::Create(std::move(checkpoint), layout_, absl::MakeSpan(pool_),
+  if (options.backend == nullptr) own_backend_ = std::make_unique<kernels::CpuBackend>(1);
+  kernels::Backend& backend = options.backend != nullptr ? *options.backend : *own_backend_;
+  auto model = DeepseekModel::Create(backend, std::move(checkpoint), layout_, absl::MakeSpan(pool_),
                                      {.num_rows_max = options.num_rows_max,
                                       .num_positions_max = options.num_positions_max,
                                       .with_mtp = options.with_mtp,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/dtypes.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
@@ -35,6 +36,7 @@ class TestModel final {
     bool with_mtp = true;
     uint32_t page_order_seed = 1;
     TensorTap tap;
+    kernels::Backend* backend = nullptr;  // null: the host, one thread
   };
   TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options);
 
@@ -59,6 +61,7 @@ class TestModel final {
   std::vector<uint8_t> Records(const TestSequence& sequence, int layer, int64_t num_tokens) const;
 
  private:
+  std::unique_ptr<kernels::Backend> own_backend_;
   kvcache::KvLayout layout_;
   std::vector<uint8_t> pool_;
   std::vector<int32_t> free_pages_;

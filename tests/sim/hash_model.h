@@ -29,6 +29,7 @@ class HashModel final : public model::ModelExecutor {
   // vocabulary.
   absl::Status Forward(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                        absl::Span<float> logits) override;
+  absl::Status PagesArrived(absl::Span<const int32_t>) override { return absl::OkStatus(); }
   int vocab_size() const override { return options_.vocab_size; }
   int num_layers() const override { return pool_.layout().num_layers; }
 

@@ -21,6 +21,11 @@ proto::WorkerHello HelloOf(const WorkerName& name, uint64_t incarnation, int64_t
   return hello;
 }
 
+std::unique_ptr<model::ModelExecutor> BuildModel(uint64_t incarnation, const kvcache::KvPool& pool) {
+  if ((incarnation & 2) != 0) return std::make_unique<MirrorModel>(pool, kSimModel);
+  return std::make_unique<HashModel>(pool, kSimModel);
+}
+
 }  // namespace
 
 SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& violations, const WorkerName& name,
@@ -33,13 +38,13 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
       incarnation_(events.Draw() | 1),
       layout_({.num_layers = kSimLayers, .num_pages = plan.decode_pages}),
       memory_(layout_),
-      model_(memory_.pool(), kSimModel),
+      model_(BuildModel(incarnation_, memory_.pool())),
       engine_(
           {.batch = {.num_sequences_max = plan.max_running_requests, .num_rows_max = plan.max_running_requests + 32},
            .num_waiting_max = kSimLineMax,
            .context_length_max = layout_.num_pages * kvcache::kPageTokens,
            .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}}},
-          events.clock(), model_, memory_.pool(), *this),
+          events.clock(), *model_, memory_.pool(), *this),
       actor_(std::make_shared<EngineActor<decode::Engine>>(events, plan, engine_)),
       live_(std::make_shared<SimLiveServer>(
           events, HelloOf(name, incarnation_, layout_.num_pages),

@@ -2,7 +2,7 @@
 //
 //   generate --model_path=DIR --prompt_ids=1,2,3 [--generated_ids=4,5] [--max_new_tokens=16] [--temperature=0]
 //            [--top_p=1] [--top_k=0] [--seed=0] [--stop_token_ids=1] [--chunked_prefill_size=512]
-//            [--kv_cache_tokens=4096] [--kv_cache_dtype=fp8_e4m3] [--through=engines|model]
+//            [--kv_cache_tokens=4096] [--kv_cache_dtype=fp8_e4m3] [--through=engines|model] [--device=cpu|cuda:N]
 //
 // The oracle of end-to-end tests: a cluster must give these tokens. --prompt_ids=@FILE reads the ids from a file.
 // --through=engines runs both workers' engines with a transfer between them, --through=model nothing but the executor
@@ -29,6 +29,7 @@
 #include "kvcache/kv_pool.h"
 #include "tools/generate/generate.h"
 #include "tools/generate/one_process.h"
+#include "worker_shell/compute_device.h"
 #include "worker_shell/sampling.h"
 #include "worker_shell/served_model.h"
 
@@ -37,6 +38,7 @@ namespace {
 
 struct Arguments {
   worker_shell::ClusterConfig cluster;
+  worker_shell::ComputeDeviceOptions device;
   GenerateInput input;
   int chunked_prefill_size = 512;
   int64_t kv_cache_tokens = 4096;
@@ -101,6 +103,8 @@ absl::StatusOr<Arguments> ParseArguments(int argc, char** argv) {
       if (take_number()) arguments.chunked_prefill_size = static_cast<int>(number);
     } else if (name == "--kv_cache_dtype") {
       arguments.cluster.kv_cache_dtype = std::string(value);
+    } else if (name == "--device") {
+      arguments.device.device = std::string(value);
     } else if (name == "--through") {
       is_understood = value == "engines" || value == "model";
       arguments.through_engines = value == "engines";
@@ -128,22 +132,21 @@ struct Side {
   std::unique_ptr<model::ModelExecutor> executor;
 };
 
-absl::StatusOr<Side> BuildSide(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
-                               int num_rows_max) {
+absl::StatusOr<Side> BuildSide(kernels::Backend& backend, const worker_shell::ServedModel& model,
+                               const kvcache::KvLayout& layout, int num_rows_max) {
   Side side;
   side.storage.resize(layout.pool_bytes() + kvcache::kPoolAlignment);
   void* base = side.storage.data();
   size_t room = side.storage.size();
   std::align(kvcache::kPoolAlignment, layout.pool_bytes(), base, room);
   side.bytes = {static_cast<std::byte*>(base), static_cast<size_t>(layout.pool_bytes())};
-  ASSIGN_OR_RETURN(side.executor,
-                   model.BuildExecutor(layout, side.bytes, {.num_rows_max = num_rows_max, .num_threads = 0}));
+  ASSIGN_OR_RETURN(side.executor, model.BuildExecutor(backend, layout, side.bytes, {.num_rows_max = num_rows_max}));
   return side;
 }
 
-absl::StatusOr<std::vector<uint32_t>> RunModel(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
-                                               const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const Side side, BuildSide(model, layout, arguments.chunked_prefill_size));
+absl::StatusOr<std::vector<uint32_t>> RunModel(kernels::Backend& backend, const worker_shell::ServedModel& model,
+                                               const kvcache::KvLayout& layout, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const Side side, BuildSide(backend, model, layout, arguments.chunked_prefill_size));
   const auto& [prompt_tokens, generated_tokens, sampling, stopping] = arguments.input;
   const std::vector<int32_t> prompt(prompt_tokens.begin(), prompt_tokens.end());
   ASSIGN_OR_RETURN(const Generated generated,
@@ -157,12 +160,15 @@ absl::StatusOr<std::vector<uint32_t>> RunModel(const worker_shell::ServedModel& 
 }
 
 absl::StatusOr<std::vector<uint32_t>> Run(const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const worker_shell::ServedModel model, worker_shell::ServedModel::Open(arguments.cluster));
+  ASSIGN_OR_RETURN(const auto owned, worker_shell::OpenComputeDevice(arguments.device));
+  kernels::Backend& backend = *owned;
+  ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
+                   worker_shell::ServedModel::Open(arguments.cluster, backend.numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(arguments.kv_cache_tokens);
-  if (!arguments.through_engines) return RunModel(model, layout, arguments);
+  if (!arguments.through_engines) return RunModel(backend, model, layout, arguments);
   const int num_rows_max = std::max(arguments.chunked_prefill_size, kDecodeRowsMax);
-  ASSIGN_OR_RETURN(const Side prefill, BuildSide(model, layout, num_rows_max));
-  ASSIGN_OR_RETURN(const Side decode, BuildSide(model, layout, num_rows_max));
+  ASSIGN_OR_RETURN(const Side prefill, BuildSide(backend, model, layout, num_rows_max));
+  ASSIGN_OR_RETURN(const Side decode, BuildSide(backend, model, layout, num_rows_max));
   ASSIGN_OR_RETURN(const kvcache::KvPool prefill_pool, kvcache::KvPool::Over(prefill.bytes, layout));
   ASSIGN_OR_RETURN(const kvcache::KvPool decode_pool, kvcache::KvPool::Over(decode.bytes, layout));
   OneProcess process({.chunked_prefill_size = arguments.chunked_prefill_size,

@@ -1,0 +1,266 @@
+#include <cuda_runtime.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/cuda/device_backend.h"
+#include "kernels/cuda/device_info.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ops.h"
+
+namespace tandem::kernels::cuda {
+namespace {
+
+// Kernels' bits belong to this kind of device and this source: a change of any bit takes the next number.
+constexpr char kNumericsId[] = "cuda-sm90a/1";
+
+// Downloads under way that can be waited for one by one; of older ones a later one is waited for.
+constexpr int64_t kMarks = 8;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int index) : index_(index), name_(absl::StrCat("cuda:", index)) {}
+  ~CudaBackend() override {
+    Use();
+    for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+    if (ops_done_ != nullptr) cudaEventDestroy(ops_done_);
+    if (downloads_ != nullptr) cudaStreamDestroy(downloads_);
+    if (ops_ != nullptr) cudaStreamDestroy(ops_);
+  }
+
+  absl::Status Start() {
+    Use();
+    cudaError_t error = cudaStreamCreateWithFlags(&ops_, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&downloads_, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&ops_done_, cudaEventDisableTiming);
+    for (int64_t i = 0; i < kMarks && error == cudaSuccess; ++i) {
+      cudaEvent_t mark = nullptr;
+      error = cudaEventCreateWithFlags(&mark, cudaEventDisableTiming);
+      if (error == cudaSuccess) marks_.push_back(mark);
+    }
+    return Named(error, "streams");
+  }
+
+  absl::string_view name() const override { return name_; }
+  absl::string_view numerics_id() const override { return kNumericsId; }
+  bool is_host() const override { return false; }
+
+  absl::StatusOr<void*> Allocate(int64_t num_bytes) override {
+    Use();
+    void* bytes = nullptr;
+    const size_t size = num_bytes > 0 ? static_cast<size_t>(num_bytes) : 1;
+    cudaError_t error = cudaMalloc(&bytes, size);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // told here, not by the next launch
+      size_t free = 0, total = 0;
+      if (cudaMemGetInfo(&free, &total) != cudaSuccess) free = 0;
+      return absl::ResourceExhaustedError(absl::StrCat(name_, ": ", num_bytes, " bytes of device memory are needed, ",
+                                                       free, " of ", total, " are free"));
+    }
+    if (error == cudaSuccess) error = cudaMemsetAsync(bytes, 0, size, ops_);
+    if (error != cudaSuccess) return Named(error, "cudaMalloc");
+    return bytes;
+  }
+  void Free(void* bytes) override {
+    Use();
+    cudaFree(bytes);
+  }
+
+  absl::Status PinHostMemory(absl::Span<std::byte> bytes) override {
+    if (bytes.empty()) return absl::OkStatus();
+    Use();
+    const cudaError_t error = cudaHostRegister(bytes.data(), bytes.size(), cudaHostRegisterPortable);
+    if (error != cudaSuccess) cudaGetLastError();  // told here, not by the next launch
+    return Named(error, "cudaHostRegister");
+  }
+  void UnpinHostMemory(absl::Span<std::byte> bytes) override {
+    if (bytes.empty()) return;
+    Use();
+    cudaHostUnregister(bytes.data());
+  }
+
+  absl::Status Upload(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyHostToDevice, ops_); }
+  absl::Status Download(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyDeviceToHost, ops_); }
+  absl::Status Copy(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyDeviceToDevice, ops_); }
+
+  absl::StatusOr<int64_t> DownloadBeside(absl::Span<const MemoryCopy> copies) override {
+    Use();
+    cudaError_t error = cudaEventRecord(ops_done_, ops_);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(downloads_, ops_done_, 0);
+    if (error != cudaSuccess) return Named(error, "downloads");
+    for (const MemoryCopy& copy : copies) {
+      const absl::Status status = Enqueue(copy, cudaMemcpyDeviceToHost, downloads_);
+      if (!status.ok()) return status;
+    }
+    const int64_t ticket = next_ticket_++;
+    error = cudaEventRecord(marks_[static_cast<size_t>(ticket % kMarks)], downloads_);
+    if (error != cudaSuccess) return Named(error, "downloads");
+    return ticket;
+  }
+  absl::Status AwaitDownloads(int64_t ticket) override {
+    Use();
+    return Waited(cudaEventSynchronize(marks_[static_cast<size_t>(ticket % kMarks)]));
+  }
+  absl::Status Synchronize() override {
+    Use();
+    const absl::Status status = Waited(cudaStreamSynchronize(ops_));
+    return status.ok() ? Waited(cudaStreamSynchronize(downloads_)) : status;
+  }
+
+  absl::Status GatherRows(const GatherRowsArgs& args) override {
+    Use();
+    return cuda::GatherRows(ops_, args);
+  }
+  absl::Status Argmax(const ArgmaxArgs& args) override {
+    Use();
+    return cuda::Argmax(ops_, args);
+  }
+  absl::Status RmsNorm(const RmsNormArgs& args) override {
+    Use();
+    return cuda::RmsNorm(ops_, args);
+  }
+  absl::Status AddRmsNorm(const AddRmsNormArgs& args) override {
+    Use();
+    return cuda::AddRmsNorm(ops_, args);
+  }
+  absl::Status LayerNorm(const LayerNormArgs& args) override {
+    Use();
+    return cuda::LayerNorm(ops_, args);
+  }
+  absl::Status Rope(const RopeArgs& args) override {
+    Use();
+    return cuda::Rope(ops_, args);
+  }
+  absl::Status Hadamard128(const Hadamard128Args& args) override {
+    Use();
+    return cuda::Hadamard128(ops_, args);
+  }
+  absl::Status Quant128(const Quant128Args& args) override {
+    Use();
+    return cuda::Quant128(ops_, args);
+  }
+  absl::Status DequantizeFp8Weight(const DequantizeFp8WeightArgs& args) override {
+    Use();
+    return cuda::DequantizeFp8Weight(ops_, args);
+  }
+  absl::Status Fp8Linear(const Fp8LinearArgs& args) override {
+    Use();
+    return cuda::Fp8Linear(ops_, args);
+  }
+  absl::Status Fp8GroupedLinear(const Fp8GroupedLinearArgs& args) override {
+    Use();
+    return cuda::Fp8GroupedLinear(ops_, args);
+  }
+  absl::Status Bf16Linear(const Bf16LinearArgs& args) override {
+    Use();
+    return cuda::Bf16Linear(ops_, args);
+  }
+  absl::Status Bf16LinearF32(const Bf16LinearF32Args& args) override {
+    Use();
+    return cuda::Bf16LinearF32(ops_, args);
+  }
+  absl::Status WriteLatent(const WriteLatentArgs& args) override {
+    Use();
+    return cuda::WriteLatent(ops_, args);
+  }
+  absl::Status WriteIndexKey(const WriteIndexKeyArgs& args) override {
+    Use();
+    return cuda::WriteIndexKey(ops_, args);
+  }
+  absl::Status IndexWeights(const IndexWeightsArgs& args) override {
+    Use();
+    return cuda::IndexWeights(ops_, args);
+  }
+  absl::Status IndexLogits(const IndexLogitsArgs& args) override {
+    Use();
+    return cuda::IndexLogits(ops_, args);
+  }
+  absl::Status TopK(const TopKArgs& args) override {
+    Use();
+    return cuda::TopK(ops_, args);
+  }
+  absl::Status MlaAbsorbQuery(const MlaAbsorbQueryArgs& args) override {
+    Use();
+    return cuda::MlaAbsorbQuery(ops_, args);
+  }
+  absl::Status SparseMla(const SparseMlaArgs& args) override {
+    Use();
+    return cuda::SparseMla(ops_, args);
+  }
+  absl::Status MlaUnabsorbOutput(const MlaUnabsorbOutputArgs& args) override {
+    Use();
+    return cuda::MlaUnabsorbOutput(ops_, args);
+  }
+  absl::Status SwiGlu(const SwiGluArgs& args) override {
+    Use();
+    return cuda::SwiGlu(ops_, args);
+  }
+  absl::Status MoeRouter(const MoeRouterArgs& args) override {
+    Use();
+    return cuda::MoeRouter(ops_, args);
+  }
+  absl::Status MoeGroupRows(const MoeGroupRowsArgs& args) override {
+    Use();
+    return cuda::MoeGroupRows(ops_, args);
+  }
+  absl::Status MoeCombine(const MoeCombineArgs& args) override {
+    Use();
+    return cuda::MoeCombine(ops_, args);
+  }
+
+ private:
+  // The current device is the calling thread's.
+  void Use() const { cudaSetDevice(index_); }
+
+  absl::Status Named(cudaError_t error, absl::string_view what) const {
+    return CudaStatus(error, absl::StrCat(name_, ": ", what));
+  }
+
+  absl::Status Enqueue(const MemoryCopy& copy, cudaMemcpyKind kind, cudaStream_t stream) {
+    if (copy.num_bytes == 0) return absl::OkStatus();
+    Use();
+    return Named(cudaMemcpyAsync(copy.to, copy.from, static_cast<size_t>(copy.num_bytes), kind, stream),
+                 "cudaMemcpyAsync");
+  }
+
+  // What waiting brings up is a fault of something enqueued, and stays.
+  absl::Status Waited(cudaError_t error) const {
+    TANDEM_CHECK(error == cudaSuccess, absl::StrCat(name_, ": the device failed: ", cudaGetErrorName(error), ", ",
+                                                    cudaGetErrorString(error)));
+    return absl::OkStatus();
+  }
+
+  const int index_;
+  const std::string name_;
+  cudaStream_t ops_ = nullptr;
+  cudaStream_t downloads_ = nullptr;
+  cudaEvent_t ops_done_ = nullptr;
+  std::vector<cudaEvent_t> marks_;
+  int64_t next_ticket_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> OpenCudaBackend(int device_index) {
+  const absl::StatusOr<std::vector<DeviceInfo>> devices = ListDevices();
+  if (!devices.ok()) return devices.status();
+  if (device_index < 0 || device_index >= static_cast<int>(devices->size())) {
+    return absl::NotFoundError(
+        absl::StrCat("device ", device_index, " is not there, this process sees ", devices->size(), " CUDA devices"));
+  }
+  const DeviceInfo& device = (*devices)[static_cast<size_t>(device_index)];
+  if (!device.is_supported) {
+    return absl::FailedPreconditionError(absl::StrCat(device.name, " has compute capability ", device.compute_major,
+                                                      ".", device.compute_minor,
+                                                      ", the kernels of this build run on 9.0 only"));
+  }
+  auto backend = std::make_unique<CudaBackend>(device_index);
+  const absl::Status started = backend->Start();
+  if (!started.ok()) return started;
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace tandem::kernels::cuda

@@ -1,0 +1,63 @@
+// The KV pool where ops find it: on the host the caller's pool itself, on a device a pool of the same layout beside it.
+//
+// The caller's pool stays what transfers read and write: records that ops wrote are copied into it layer by layer, and
+// pages that came into it are copied to the device, both over the bus. Only written records leave, never the rest of
+// their pages, so that nothing of a page's last tenant does. Device bytes behind a context are stale; no op reads them.
+// Tested by detached_memory_test.cc, and on a device by deepseek_model_device_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/backend_memory.h"
+#include "kvcache/kv_layout.h"
+#include "model/batch_plan.h"
+
+namespace tandem::model {
+
+class KvMirror final {
+ public:
+  // pool: of `layout`; it and the backend outlive this.
+  KvMirror(kernels::Backend& backend, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool);
+  ~KvMirror();
+  KvMirror(const KvMirror&) = delete;
+  KvMirror& operator=(const KvMirror&) = delete;
+
+  // RESOURCE_EXHAUSTED where the device has no room for the pool.
+  const absl::Status& status() const { return memory_.status(); }
+
+  kernels::Matrix<uint8_t> LatentPages(int layer) const;  // [num_pages, LatentPageBytes(kv_cache_dtype)]
+  kernels::Matrix<uint8_t> IndexPages(int layer) const;   // [num_pages, 8448]
+
+  // Brings pages of the caller's pool, all layers, to where ops find them, and waits for it.
+  absl::Status TakeOver(absl::Span<const int32_t> pages);
+
+  // Notes which records the rows of this batch write: what WriteBack copies.
+  void NoteRows(const BatchPlan& plan);
+  // Copies the noted records of one layer into the caller's pool: a ticket of Backend::DownloadBeside. To be called
+  // when the ops that write them are enqueued.
+  absl::StatusOr<int64_t> WriteBack(int layer);
+
+ private:
+  // Bytes of layer 0; other layers have theirs at multiples of layer_bytes behind it.
+  struct Run {
+    int64_t offset = 0;
+    int64_t num_bytes = 0;
+  };
+  bool is_host() const { return for_ops_ == pool_.data(); }
+  static void Append(Run run, std::vector<Run>& runs);
+
+  const kvcache::KvLayout layout_;
+  const absl::Span<uint8_t> pool_;
+  kernels::BackendMemory memory_;
+  uint8_t* for_ops_ = nullptr;
+  bool is_pinned_ = false;
+  std::vector<Run> runs_, index_runs_;  // of the noted rows
+  std::vector<kernels::MemoryCopy> copies_;
+};
+
+}  // namespace tandem::model
