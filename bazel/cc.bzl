@@ -4,7 +4,8 @@
 _COPTS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-missing-field-initializers"]
 
 # The services find the libraries that tools/bundle lays beside them; the old kind of tag also holds for what these need.
-BUNDLE_LINKOPTS = ["-Wl,-rpath,$$ORIGIN/../lib,--disable-new-dtags"]
+# Functions that came out alike are kept once, where nobody asks for their addresses.
+BUNDLE_LINKOPTS = ["-Wl,-rpath,$$ORIGIN/../lib,--disable-new-dtags", "-Wl,--icf=safe"]
 
 def tandem_library(name, copts = [], **kwargs):
     native.cc_library(name = name, copts = _COPTS + copts, **kwargs)

@@ -195,6 +195,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   StatusBoard status_board;
   AbortRelay abort_relay;
   WorkerDirectory directory;
+  directory.SubscribeFailures([&](int num_failing) { metrics.discovery_sources_failing.Set(num_failing); });
   directory.Report("configuration", configured);
   ASSIGN_OR_RETURN(const std::vector<std::string> client_keys,
                    LoadAccessKeys(config.api_keys_file, config.api_keys_env));

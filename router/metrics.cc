@@ -62,6 +62,9 @@ RouterMetrics::RouterMetrics()
                                           {{"worker_role", "decode"}})),
       usable_pairs(metrics_.AddGauge("tandem_router_usable_pairs",
                                      "Pairs of workers that can take a request, counted by every shard.")),
+      discovery_sources_failing(metrics_.AddGauge("tandem_router_discovery_sources_failing",
+                                                  "Sources of workers (a file, a name, the API server) that cannot be "
+                                                  "read; what they said last is used.")),
       streams_lost(metrics_.AddCounter("tandem_router_streams_lost_total", "Streams to workers that broke.")),
       streams_reattached(metrics_.AddCounter("tandem_router_streams_reattached_total",
                                              "Of these, those after which the same worker was back in time.")),

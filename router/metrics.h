@@ -51,6 +51,7 @@ class RouterMetrics final {
   prometheus::Gauge& prefill_workers_up;
   prometheus::Gauge& decode_workers_up;
   prometheus::Gauge& usable_pairs;
+  prometheus::Gauge& discovery_sources_failing;
   prometheus::Counter& streams_lost;
   prometheus::Counter& streams_reattached;
   prometheus::Counter& workers_lost;

@@ -78,8 +78,11 @@ absl::Status WorkerDirectory::Drain(const std::string& address) {
 absl::Status WorkerDirectory::Take(const std::string& name, const WorkerLists& lists) {
   ASSIGN_OR_RETURN(WorkerLists all, UnionWith(name, lists));
   Source& source = sources_[name];
-  if (!source.errors.empty()) LOG_INFO("workers are found again", {"source", name});
-  source.errors.clear();
+  if (!source.errors.empty()) {
+    LOG_INFO("workers are found again", {"source", name});
+    source.errors.clear();
+    PublishFailures();
+  }
   source.lists = lists;
   Publish(name, std::move(all));
   return absl::OkStatus();
@@ -120,6 +123,13 @@ void WorkerDirectory::Fail(const std::string& name, const absl::Status& error) {
   if (source.errors.size() >= kErrorsLoggedMax || !source.errors.insert(std::string(error.message())).second) return;
   LOG_WARNING("workers are not found", {"source", name}, {"cause", error},
               {"prefill_kept", source.lists.prefill.size()}, {"decode_kept", source.lists.decode.size()});
+  PublishFailures();
+}
+
+void WorkerDirectory::PublishFailures() {
+  if (failure_subscriber_ == nullptr) return;
+  failure_subscriber_(static_cast<int>(
+      std::count_if(sources_.begin(), sources_.end(), [](const auto& entry) { return !entry.second.errors.empty(); })));
 }
 
 WorkerLists WorkerDirectory::lists() const {
@@ -131,6 +141,12 @@ void WorkerDirectory::Subscribe(Subscriber subscriber) {
   absl::MutexLock lock(&mutex_);
   subscriber_ = std::move(subscriber);
   if (subscriber_ != nullptr) subscriber_(published_);
+}
+
+void WorkerDirectory::SubscribeFailures(std::function<void(int)> subscriber) {
+  absl::MutexLock lock(&mutex_);
+  failure_subscriber_ = std::move(subscriber);
+  PublishFailures();
 }
 
 }  // namespace tandem::router

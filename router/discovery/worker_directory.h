@@ -44,6 +44,8 @@ class WorkerDirectory final {
   // Hears the lists now, then every change, in order; it is called with the directory's lock held and must not call
   // back. nullptr ends it.
   void Subscribe(Subscriber subscriber) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same of the number of sources that fail.
+  void SubscribeFailures(std::function<void(int num_failing)> subscriber) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   static constexpr size_t kErrorsLoggedMax = 8;  // of a source that fails in ever new words
@@ -56,6 +58,7 @@ class WorkerDirectory final {
   void Publish(const std::string& cause, WorkerLists all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<WorkerLists> UnionWith(const std::string& name, const WorkerLists& lists) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PublishFailures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const std::string& name, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
@@ -63,6 +66,7 @@ class WorkerDirectory final {
   std::set<std::string> drained_ ABSL_GUARDED_BY(mutex_);
   WorkerLists published_ ABSL_GUARDED_BY(mutex_);
   Subscriber subscriber_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(int)> failure_subscriber_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem::router

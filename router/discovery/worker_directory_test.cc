@@ -46,6 +46,18 @@ TEST_F(WorkerDirectoryTest, ASourceThatFailsKeepsWhatItSaidLast) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("workers are found again"), std::string::npos);
 }
 
+TEST_F(WorkerDirectoryTest, TheNumberOfSourcesThatFailIsTold) {
+  std::vector<int> counts;
+  directory_.SubscribeFailures([&](int num_failing) { counts.push_back(num_failing); });
+  directory_.Report("file", absl::UnavailableError("away"));
+  directory_.Report("file", absl::UnavailableError("away"));
+  directory_.Report("dns", absl::UnavailableError("away"));
+  directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
+  directory_.Report("dns", WorkerLists{});
+  directory_.Report("dns", WorkerLists{});
+  EXPECT_EQ(counts, (std::vector<int>{0, 1, 2, 1, 0}));
+}
+
 TEST_F(WorkerDirectoryTest, FailuresThatTakeTurnsAreToldOnceEach) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 40; ++i) {

@@ -1,7 +1,9 @@
 """The bundle runs where nothing is installed, is small, says what it is made of, and is made the same way twice."""
 
+import gzip
 import hashlib
 import json
+import pathlib
 import re
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ import sbom
 from tests.e2e.cluster import ROOT, bin_folder
 
 PACKED_BYTES_MAX = 20_000_000  # without a checkpoint
+UNPACKED_BYTES_MAX = 30_000_000
 IMAGES = ROOT / "deploy" / "images"
 
 
@@ -45,6 +48,8 @@ def elf_files(folder):
 
 def test_it_is_small_and_stripped(packed, bundle):
     assert packed.stat().st_size <= PACKED_BYTES_MAX
+    assert sum(p.stat().st_size for p in bundle.rglob("*") if p.is_file()) <= UNPACKED_BYTES_MAX
+    assert not {p.name for p in bundle.rglob("libcud*")} | {p.name for p in bundle.rglob("libnccl*")}, "found at start, or static"
     for path in elf_files(bundle):
         sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True, check=True).stdout
         assert ".symtab" not in sections and ".debug_" not in sections, path
@@ -80,7 +85,8 @@ def test_the_bill_of_materials_names_every_file_with_its_sum_and_its_package_wit
             assert package is own
             continue
         assert package["versionInfo"] == sbom.installed(package["name"])["Version"]
-        assert (bundle / "doc" / package["name"] / "copyright").stat().st_size > 0
+        licence = gzip.decompress((bundle / "doc" / package["name"] / "copyright.gz").read_bytes())
+        assert licence == pathlib.Path(f"/usr/share/doc/{package['name']}/copyright").read_bytes()
 
 
 def test_the_same_input_gives_the_same_bytes(packed, tmp_path):

@@ -144,11 +144,13 @@ def test_while_the_api_server_is_away_the_router_serves_what_it_has_and_says_so_
         kube.stop()
         wait_until(lambda: count(cluster, "workers are not found") == 2, cluster.router.tail)
         put(kube, cluster, "decode", 1)  # nobody hears of it
+        assert cluster.router.metric("tandem_router_discovery_sources_failing") == 2
         for _ in range(10):
             ask(cluster)
         kube.start()
         wait_for_pairs(cluster, 2)
         wait_until(lambda: count(cluster, "workers are found again") == 2, cluster.router.tail)
+        assert cluster.router.metric("tandem_router_discovery_sources_failing") == 0
         kube.cut_watches()
         ask(cluster)
         lines = [line for line in cluster.router.log.read_text().splitlines() if "workers are not found" in line]

@@ -4,7 +4,7 @@
     tools/bundle/make_bundle.py --bin_dir "$(bazel info bazel-bin)" --out tandem.tar.gz [--checkpoint FOLDER]
 
 Inside, below tandem/: bin/ (the services, stripped), lib/ (every library of theirs that a bare Debian 12 lacks, and
-UCX's modules), doc/ (the libraries' licences), sbom.spdx.json, and checkpoints/NAME with --checkpoint. The services find
+UCX's modules), doc/ (the libraries' licences, packed), sbom.spdx.json, and checkpoints/NAME with --checkpoint. The services find
 lib/ beside themselves by their run path; nothing is installed, and the archive may be unpacked anywhere. The same input
 gives the same bytes. Tested by tests/bundle.
 """
@@ -93,7 +93,8 @@ def collect(bin_dir, folder):
         files[target] = package_of[path]
     for package in sorted({p for p in files.values() if p is not None}):
         (folder / "doc" / package).mkdir(parents=True)
-        shutil.copyfile(f"/usr/share/doc/{package}/copyright", folder / "doc" / package / "copyright")
+        licence = pathlib.Path(f"/usr/share/doc/{package}/copyright").read_bytes()
+        (folder / "doc" / package / "copyright.gz").write_bytes(gzip.compress(licence, 9, mtime=0))
     shutil.copyfile(ROOT / "LICENSE", folder / "LICENSE")
     return files
 

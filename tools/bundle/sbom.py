@@ -32,7 +32,7 @@ def _debian_package(package):
         "sourceInfo": f"built from Debian source {fields['source:Package']} {fields['source:Version']}",
         "licenseConcluded": "NOASSERTION",
         "licenseDeclared": "NOASSERTION",
-        "licenseComments": f"doc/{package}/copyright",
+        "licenseComments": f"doc/{package}/copyright.gz",
         "copyrightText": "NOASSERTION",
         "externalRefs": [
             {
