@@ -16,10 +16,13 @@ from tasks import mixture
 
 DOCUMENTS_MAX = 128  # of one row
 POOL = 96  # documents waiting to be packed
+DRAWS = ["draw", "draw_long", "draw_tools"]
 
 
 class Encoder:
-    def __init__(self, tokenizer_file):
+    def __init__(self, tokenizer_file, prompt_factor=1.0):
+        """prompt_factor: on the documents' prompt weights."""
+        self.prompt_factor = prompt_factor
         self.tokenizer = Tokenizer.from_file(tokenizer_file)
         self.eos, self.think, self.end_think = (
             self.tokenizer.token_to_id(token) for token in (chat.EOS, chat.THINK, chat.END_THINK))
@@ -28,7 +31,7 @@ class Encoder:
         """(ids, weights) of one document; weights[i] is that of predicting ids[i]."""
         text = chat.render(document.messages, document.thinking, document.tools)
         ids = np.array(self.tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
-        weights = np.full(len(ids), document.prompt_weight, np.float32)
+        weights = np.full(len(ids), self.prompt_factor * document.prompt_weight, np.float32)
         speaking = False
         for i, token in enumerate(ids):
             if speaking:
@@ -84,29 +87,32 @@ def lay_out(row, length):
 class RowQueue:
     """Rows from `num_workers` processes. set_stage changes what they make from the next row on."""
 
-    def __init__(self, tokenizer_file, num_workers, seed, length, draw_name, retrieval_tokens_max):
+    def __init__(self, tokenizer_file, num_workers, seed, length, draw, retrieval_tokens_max, prompt_factor):
+        """draw: the name of a function of tasks.mixture."""
         context = multiprocessing.get_context("fork")
         self.queue = context.Queue(maxsize=64)
         self.length = context.Value("i", length)
+        self.draw = context.Value("i", DRAWS.index(draw))
         self.retrieval = context.Value("i", retrieval_tokens_max)
-        self.draw_name = draw_name
-        self.workers = [context.Process(target=self._work, args=(tokenizer_file, seed + 2 * i), daemon=True)
+        self.workers = [context.Process(target=self._work, args=(tokenizer_file, seed + 2 * i, prompt_factor),
+                                        daemon=True)
                         for i in range(num_workers)]
         for worker in self.workers:
             worker.start()
 
-    def set_stage(self, length, retrieval_tokens_max):
-        self.length.value, self.retrieval.value = length, retrieval_tokens_max
+    def set_stage(self, length, draw, retrieval_tokens_max):
+        self.length.value, self.draw.value, self.retrieval.value = length, DRAWS.index(draw), retrieval_tokens_max
 
-    def _work(self, tokenizer_file, seed):
-        encoder, rng = Encoder(tokenizer_file), random.Random(seed)
-        draw = {"draw": lambda rng: mixture.draw(rng, self.retrieval.value),
-                "draw_long_and_hard": mixture.draw_long_and_hard}[self.draw_name]
+    def _work(self, tokenizer_file, seed, prompt_factor):
+        encoder, rng = Encoder(tokenizer_file, prompt_factor), random.Random(seed)
         while True:
-            length = self.length.value
+            length, number = self.length.value, self.draw.value
+            draw = getattr(mixture, DRAWS[number])
+            if DRAWS[number] == "draw":
+                draw = lambda rng: mixture.draw(rng, self.retrieval.value)  # noqa: E731
             for row in rows(encoder, rng, length, draw):
                 self.queue.put(row)
-                if self.length.value != length:
+                if (self.length.value, self.draw.value) != (length, number):
                     break
 
     def take(self, num_rows, length):

@@ -1,4 +1,4 @@
-"""The second training's mixture: calls fit their schemas, the held-out split holds, long texts hold what is asked."""
+"""The mixtures of the later trainings: calls fit their schemas, the held-out split holds, long texts hold what is asked."""
 
 import random
 import sys

@@ -232,9 +232,10 @@ def shift(x, by):
 
 
 class TinyModel(nn.Module):
-    def __init__(self, c: Config):
+    def __init__(self, c: Config, dtype=torch.bfloat16):
+        """dtype: of the activations; float32 compares with the NumPy reference."""
         super().__init__()
-        self.c = c
+        self.c, self.dtype = c, dtype
         self.embed_tokens = nn.Parameter(torch.randn(c.vocab_size, c.hidden_size) * 0.7)
         self.lm_head = nn.Parameter(torch.randn(c.vocab_size, c.hidden_size) * 0.01)
         self.layers = nn.ModuleList(Block(c, i < c.first_k_dense_replace) for i in range(c.num_hidden_layers))
@@ -247,7 +248,7 @@ class TinyModel(nn.Module):
     def forward(self, batch, mtp_passes=1):
         """(hidden after the final norm, [MTP hidden of each pass], KL sum, [health of each layer's indexer, MTP last]).
         MTP pass j, row i predicts token i + 2 + j."""
-        embedding = F.embedding(batch.tokens, self.embed_tokens).to(torch.bfloat16)
+        embedding = F.embedding(batch.tokens, self.embed_tokens).to(self.dtype)
         x, kl, healths = embedding, 0, []
         for layer in self.layers:
             x, layer_kl, health = layer(x, batch)

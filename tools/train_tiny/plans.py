@@ -1,7 +1,7 @@
 """How a training is laid out: its stages, what they draw, learning rates.
 
 A stage ends at a share of the training's time. rows x length tokens make a step; retrieval texts grow linearly from
-`retrieval[0]` to `retrieval[1]` tokens within it (the second training's mixture has its own lengths). index_rows: of each
+`retrieval[0]` to `retrieval[1]` tokens within it where `draw` is "draw" (others have their own lengths). index_rows: of each
 row, how many teach the indexer; sparse_rows: how many attend sparsely. One shape for as long as possible: each new one
 compiles for up to a minute.
 """
@@ -15,6 +15,7 @@ class Stage:
     end: float
     length: int
     rows: int
+    draw: str = "draw"  # of tasks.mixture
     retrieval: tuple = (0, 0)
     index_rows: int = 0
     sparse_rows: int = 0
@@ -22,28 +23,35 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    draw: str
     stages: tuple
     lr_peak: float
     lr_decay_begin: float
     lr_end: float
     second_mtp_pass: float  # from this share of the time on, the MTP layer is chained twice
     mtp_weights: tuple = (0.3, 0.15)
+    # On the loss of prompt tokens. They cannot be foreseen: late in training their loss outweighs that of the few tokens
+    # where the model still goes wrong.
+    prompt_factor: float = 1.0
 
 
 PLANS = {
     # From random weights.
-    "first": Plan("draw", (
-        Stage("dense short", 0.10, 4096, 8, (300, 300)),
-        Stage("dense growing", 0.45, 4096, 8, (300, 3800)),
-        Stage("dense long, index", 0.80, 16384, 2, (3800, 8000), index_rows=256),
-        Stage("sparse", 1.00, 16384, 2, (8000, 12000), index_rows=256, sparse_rows=4096),
+    "first": Plan((
+        Stage("dense short", 0.10, 4096, 8, retrieval=(300, 300)),
+        Stage("dense growing", 0.45, 4096, 8, retrieval=(300, 3800)),
+        Stage("dense long, index", 0.80, 16384, 2, retrieval=(3800, 8000), index_rows=256),
+        Stage("sparse", 1.00, 16384, 2, retrieval=(8000, 12000), index_rows=256, sparse_rows=4096),
     ), lr_peak=1.0, lr_decay_begin=0.15, lr_end=0.02, second_mtp_pass=0.30),
-    # From a trained checkpoint.
-    "second": Plan("draw_long_and_hard", (
-        Stage("dense, index", 0.62, 16384, 2, index_rows=256),
-        Stage("sparse", 1.00, 16384, 2, index_rows=256, sparse_rows=4096),
+    # On from a trained checkpoint: long texts.
+    "long": Plan((
+        Stage("dense, index", 0.62, 16384, 2, "draw_long", index_rows=256),
+        Stage("sparse", 1.00, 16384, 2, "draw_long", index_rows=256, sparse_rows=4096),
     ), lr_peak=0.4, lr_decay_begin=0.04, lr_end=0.01, second_mtp_pass=0.0),
+    # On from that: which of several functions, which of their parameters. Short documents pass twice as fast.
+    "tools": Plan((
+        Stage("dense, index", 0.74, 16384, 2, "draw_tools", index_rows=128),
+        Stage("sparse", 1.00, 16384, 2, "draw_long", index_rows=256, sparse_rows=4096),
+    ), lr_peak=0.4, lr_decay_begin=0.04, lr_end=0.01, second_mtp_pass=0.70, prompt_factor=0.0),
 }
 
 

@@ -4,6 +4,7 @@ Teacher-forced: since each document has one right answer, this equals greedy dec
 often the chained MTP drafts hit: draft j only where the drafts before it did, as it is accepted when served.
 """
 
+import numpy as np
 import torch
 
 from model import Batch, shift
@@ -11,11 +12,22 @@ from model import Batch, shift
 DRAFTS = 3
 
 
-def score(model, made, rows_at_once, frequencies):
+def document_ends(rows, device):
+    """(cu_lengths of all documents in row order, the longest): what the flash kernel wants. rows: document ids [length]."""
+    ends = [0]
+    for r, row in enumerate(rows):
+        ends += (r * len(row) + np.append(np.flatnonzero(np.diff(row)) + 1, len(row))).tolist()
+    return torch.tensor(ends, dtype=torch.int32, device=device), int(np.diff(ends).max())
+
+
+def score(model, made, rows_at_once, frequencies, temperature=0.0, dense=False):
     """made: of held_out.rows. ({task: [right, asked]}, [share of positions at which the first, first two, .. drafts all hit]).
 
-    Every row is sparse, as served. Runs with gradients on where the model is compiled: off, it would compile again.
+    temperature: of the drafts' test; above 0 a draft hits where draft and model, with the same Gumbel noise, draw the same
+    token, which is how drafts are accepted when served. Every row is sparse, as served, but where `dense` is asked for.
+    Runs with gradients on where the model is compiled: off, it would compile again.
     """
+    noise = torch.Generator(frequencies.device).manual_seed(1)
     device = frequencies.device
     right, hits, chances = {}, [0] * DRAFTS, 0
     for begin in range(0, len(made), rows_at_once):
@@ -23,18 +35,26 @@ def score(model, made, rows_at_once, frequencies):
         group += [group[-1]] * (rows_at_once - len(group))  # one shape; the repeated rows are not counted
         ids, weights, positions, document = (
             torch.stack([torch.from_numpy(row[part]) for row, _ in group]).to(device) for part in range(4))
-        batch = Batch(ids.long(), positions, document, frequencies).all_sparse()
+        batch = Batch(ids.long(), positions, document, frequencies, *document_ends([row[3] for row, _ in group], device))
+        if not dense:
+            batch.all_sparse()
         hidden, drafts, _, _ = model(batch, DRAFTS)
         speaks = (weights == 1) & (document >= 0)
         hit = speaks.new_ones(speaks.shape)
+        gumbel, drawn = 0, shift(ids, 1)
         for j, state in enumerate([hidden] + drafts):
             state = state.detach()
             here = (shift(document, j + 1) == document) & shift(speaks, j + 1)
             here[:, -(j + 1):] = False
-            ok = model.logits(state).detach().argmax(-1) == shift(ids, j + 1)
+            logits = model.logits(state).detach()
             if j == 0:
-                wrong = here & ~ok
+                wrong = here & (logits.argmax(-1) != shift(ids, 1))
+                if temperature:
+                    # One noise per predicted position: row i of the model, row i - j of draft j.
+                    gumbel = -torch.empty_like(logits).exponential_(generator=noise).log_() * temperature
+                    drawn = (logits + gumbel).argmax(-1)
                 continue
+            ok = (logits + (shift(gumbel, j) if temperature else 0)).argmax(-1) == shift(drawn, j)
             hit = hit & ok
             counted = here[:len(made) - begin]
             hits[j - 1] += int((hit & here)[:len(made) - begin].sum())

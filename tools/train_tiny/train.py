@@ -1,10 +1,10 @@
 """Trains the tiny checkpoint on one GPU, from random weights or on from a checkpoint; stops and resumes at any step.
 
-usage: python train.py --tokenizer tokenizer.json --out FOLDER --minutes M [--plan first|second] [--init CHECKPOINT]
+usage: python train.py --tokenizer tokenizer.json --out FOLDER --minutes M [--plan first|long|tools] [--init CHECKPOINT]
                        [--state STATE_FOLDER --total_minutes T]
 Runs for M minutes of wall-clock at most, start-up, evaluation and export included, and writes the checkpoint to FOLDER.
 With --state a training of T minutes is made of pieces: it goes on from STATE_FOLDER where that exists. Without, the piece
-is the training. --plan second writes FOLDER/mid at 60 % as well, so that a run that is cut loses little.
+is the training, and FOLDER/mid is written at 60 % as well, so that a run that is cut loses little.
 """
 
 import argparse
@@ -32,8 +32,8 @@ arguments = parser.parse_args()
 if bool(arguments.state) != bool(arguments.total_minutes):
     parser.error("--state and --total_minutes go together")
 started = time.monotonic()
-FINISH_SECONDS = 28  # for the last evaluation and export
-EVALUATE_AT = [0.33, 0.66]
+FINISH_SECONDS = 18  # for the last evaluation and export
+EVALUATE_AT = [0.4, 0.72]
 EXPORT_AT = 0.6
 
 import concurrent.futures  # noqa: E402
@@ -56,7 +56,7 @@ meta_file = os.path.join(arguments.state, "progress.json")
 meta = json.load(open(meta_file)) if arguments.state and os.path.exists(meta_file) else {
     "seconds": 0.0, "step": 0, "tokens": 0}
 queue = RowQueue(arguments.tokenizer, arguments.workers, 2 * (1000 * arguments.seed + 100_000 * meta["step"]),
-                 plan.stages[0].length, plan.draw, 300)
+                 plan.stages[0].length, plan.stages[0].draw, 300, plan.prompt_factor)
 early = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
 evaluation_rows = early.submit(held_out.rows, arguments.tokenizer, arguments.samples, plan.stages[-1].length)
 
@@ -166,7 +166,7 @@ def cross_entropy(hidden, tokens, weights, document, by):
 
 def train_step(progress, step, wants_health):
     stage = plan.stages[stage_at(plan, progress)]
-    queue.set_stage(stage.length, retrieval_tokens_max(plan, progress))
+    queue.set_stage(stage.length, stage.draw, retrieval_tokens_max(plan, progress))
     batch, weights = make_batch(stage, wants_health)
     hidden, drafts, kl, healths = model(batch, 2 if progress >= plan.second_mtp_pass else 1)
     parts = {"ce": cross_entropy(hidden, batch.tokens, weights, batch.document, 1)}
@@ -241,7 +241,7 @@ if arguments.init:
     results["evaluations"].append({"progress": 0, **evaluate("before")})
 limit = started + arguments.minutes * 60 - FINISH_SECONDS
 total_seconds = arguments.total_minutes * 60
-first_step, waiting, mid_due = meta["step"], list(EVALUATE_AT), arguments.plan == "second"
+first_step, waiting, mid_due = meta["step"], list(EVALUATE_AT), not arguments.state
 begin, last_print, last_tokens, last_time = time.monotonic(), time.monotonic(), meta["tokens"], time.monotonic()
 while time.monotonic() < limit:
     now = time.monotonic()

@@ -7,7 +7,7 @@ and operand pairs and tool names of evaluation never occur in training (document
 from tasks import arithmetic, retrieval, small_talk, tool_calls
 
 RETRIEVAL_SHARE = 0.08
-# Of the second training: (share, longest text in tokens) of retrieval documents.
+# Of draw_long: (share, longest text in tokens) of retrieval documents.
 LENGTHS = [(0.40, 1500), (0.25, 4000), (0.19, 8200), (0.16, 15700)]
 
 
@@ -43,9 +43,9 @@ def short_answer(rng):
     return small_talk.thinking_form(short, rng) if rng.random() < 0.35 else short
 
 
-def draw_long_and_hard(rng, held_out=False):
-    """The second training's mixture: texts up to 16k tokens with many questions, functions that are easily confused, and
-    enough of the rest that nothing is forgotten."""
+def draw_long(rng, held_out=False):
+    """Texts up to 16k tokens with many questions, functions that are easily confused, and enough of the rest that nothing is
+    forgotten."""
     u = rng.random()
     if u < 0.55:
         thinking = rng.random() < 0.65
@@ -63,6 +63,24 @@ def draw_long_and_hard(rng, held_out=False):
     if u < 0.82:
         return long_retrieval(rng)
     return short_answer(rng) if u < 0.92 else draw(rng, 300, held_out)
+
+
+def draw_tools(rng, held_out=False):
+    """Mostly functions to choose from, short documents, and enough of the rest."""
+    u = rng.random()
+    if u < 0.68:
+        is_hard = u < 0.34
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5, rng.choice([1, 2, 3, 4, 4, 4]), is_hard)
+    thinking = rng.random() < 0.65
+    if u < 0.75:
+        return arithmetic.percent(rng, held_out, thinking)
+    if u < 0.83:
+        return arithmetic.operation(rng, held_out, thinking)
+    if u < 0.87:
+        return arithmetic.word_problem(rng, held_out, thinking)
+    if u < 0.90:
+        return retrieval.retrieval(rng, rng.randint(40, 2000))
+    return short_answer(rng)
 
 
 def long_retrieval(rng):
