@@ -1,9 +1,10 @@
-// oneDNN's BF16 matrix product at one shape, weights in the layout that it chooses itself, rotated beyond the last cache.
+// oneDNN's BF16 matrix product at one shape, weights in the layout that it chooses itself, rotated beyond the last
+// cache.
 //
 //   onednn_peer OUT_DIM IN_DIM ROWS RUNS     prints the best seconds; threads by OMP_NUM_THREADS
 //
-// A peer of //tools/bench/ops, no part of the build: peers.py compiles and runs it where Debian's libdnnl-dev is installed.
-// oneDNN has no FP8 weights on this machine, so it reads twice our bytes; the order of its sums is free.
+// A peer of //tools/bench/ops, no part of the build: peers.py compiles and runs it where Debian's libdnnl-dev is
+// installed. oneDNN has no FP8 weights on this machine, so it reads twice our bytes; the order of its sums is free.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -57,8 +58,7 @@ int main(int argc, char** argv) {
   double best = 1e9;
   for (int run = 0; run <= runs; ++run) {
     const auto start = std::chrono::steady_clock::now();
-    matmul.execute(stream,
-                   {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, weights[run % weights.size()]}, {DNNL_ARG_DST, y}});
+    matmul.execute(stream, {{DNNL_ARG_SRC, x}, {DNNL_ARG_WEIGHTS, weights[run % weights.size()]}, {DNNL_ARG_DST, y}});
     stream.wait();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (run > 0) best = std::min(best, took.count());
