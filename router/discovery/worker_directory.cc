@@ -75,7 +75,16 @@ absl::Status WorkerDirectory::Drain(const std::string& address) {
   return absl::OkStatus();
 }
 
+void WorkerDirectory::LeaveToOthers(const std::string& name, const WorkerLists& lists) {
+  for (auto& [other, source] : sources_) {
+    if (other == name || source.errors.empty()) continue;
+    std::erase_if(source.lists.prefill, [&](const std::string& address) { return lists.decode.contains(address); });
+    std::erase_if(source.lists.decode, [&](const std::string& address) { return lists.prefill.contains(address); });
+  }
+}
+
 absl::Status WorkerDirectory::Take(const std::string& name, const WorkerLists& lists) {
+  LeaveToOthers(name, lists);
   ASSIGN_OR_RETURN(WorkerLists all, UnionWith(name, lists));
   Source& source = sources_[name];
   if (!source.errors.empty()) {

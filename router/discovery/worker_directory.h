@@ -28,7 +28,7 @@ class WorkerDirectory final {
   WorkerDirectory& operator=(const WorkerDirectory&) = delete;
 
   // What the source says now; an error leaves what it said before. An address that would stand in both roles is such
-  // an error, too.
+  // an error, too, unless the other source has failed since it named it.
   void Report(const std::string& source, const absl::StatusOr<WorkerLists>& lists) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // By hand, as a source of its own. Adding ends the worker's drain. INVALID_ARGUMENT where it has the other role.
@@ -55,6 +55,8 @@ class WorkerDirectory final {
     std::set<std::string> errors;  // logged since it was last well: each once, whatever their order
   };
   absl::Status Take(const std::string& name, const WorkerLists& lists) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What sources that fail said of these addresses is old: an address may have passed on to a worker of the other role.
+  void LeaveToOthers(const std::string& name, const WorkerLists& lists) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish(const std::string& cause, WorkerLists all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<WorkerLists> UnionWith(const std::string& name, const WorkerLists& lists) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

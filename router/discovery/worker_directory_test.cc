@@ -76,6 +76,16 @@ TEST_F(WorkerDirectoryTest, AnAddressOfBothRolesIsRefusedWhole) {
   EXPECT_EQ(directory_.lists(), (WorkerLists{{"p0:1", "p1:1"}, {"d0:1"}}));
 }
 
+TEST_F(WorkerDirectoryTest, AnAddressThatAFailedSourceKeepsMayPassOnToTheOtherRole) {
+  directory_.Report("prefill", WorkerLists{{"a:1", "b:1"}, {}});
+  directory_.Report("decode", WorkerLists{{}, {"c:1"}});
+  directory_.Report("prefill", absl::NotFoundError("no endpoint is ready"));
+  directory_.Report("decode", WorkerLists{{}, {"a:1", "d:1"}});
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"b:1"}, {"a:1", "d:1"}}));
+  directory_.Report("prefill", WorkerLists{{"a:1"}, {}});
+  EXPECT_EQ(directory_.lists(), (WorkerLists{{"b:1"}, {"a:1", "d:1"}})) << "both are fresh: neither is guessed right";
+}
+
 TEST_F(WorkerDirectoryTest, AnOperatorAddsAndRemovesWhatNobodyElseLists) {
   directory_.Report("file", WorkerLists{{"p0:1"}, {"d0:1"}});
   EXPECT_TRUE(directory_.Add(WorkerRole::kDecode, "d1:1").ok());
