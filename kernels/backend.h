@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +26,13 @@ struct MemoryCopy {
   void* to = nullptr;
   const void* from = nullptr;
   int64_t num_bytes = 0;
+};
+
+// Ops that were recorded once and are enqueued again as a whole.
+class RecordedOps {
+ public:
+  virtual ~RecordedOps() = default;
+  virtual absl::Status Replay() = 0;
 };
 
 class Backend {
@@ -55,6 +64,12 @@ class Backend {
   virtual absl::Status AwaitDownloads(int64_t ticket) = 0;
   // Returns when everything enqueued is done.
   virtual absl::Status Synchronize() = 0;
+
+  // Calls `enqueue`, which calls nothing but ops and Copy, and records what it enqueues instead of doing it. Each
+  // Replay does it once, with the same memory and shapes and whatever the memory then holds; launches of single ops
+  // cost more. `enqueue` may be called again by a Replay. Where ops are done at once there is nothing to record:
+  // UNIMPLEMENTED.
+  virtual absl::StatusOr<std::unique_ptr<RecordedOps>> Record(std::function<absl::Status()> enqueue) = 0;
 
   // ---- The ops of ops.h ----
   virtual absl::Status GatherRows(const GatherRowsArgs& args) = 0;

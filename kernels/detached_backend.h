@@ -72,11 +72,35 @@ class DetachedBackend final : public CpuBackend {
     return absl::OkStatus();
   }
 
+  // A Replay calls `enqueue` again.
+  absl::StatusOr<std::unique_ptr<RecordedOps>> Record(std::function<absl::Status()> enqueue) override {
+    if (!can_record_) return absl::InternalError("detached: an op that cannot be recorded");
+    ++num_recorded_;
+    return std::make_unique<CalledAgain>(*this, std::move(enqueue));
+  }
+  void CannotRecord() { can_record_ = false; }
+
+  int num_recorded() const { return num_recorded_; }
+  int num_replayed() const { return num_replayed_; }
   int64_t num_bytes() const { return num_bytes_; }
   int64_t num_downloads_beside() const { return num_downloads_beside_; }
 
  private:
   using Bytes = std::vector<std::byte>;
+
+  class CalledAgain final : public RecordedOps {
+   public:
+    CalledAgain(DetachedBackend& backend, std::function<absl::Status()> enqueue)
+        : backend_(backend), enqueue_(std::move(enqueue)) {}
+    absl::Status Replay() override {
+      ++backend_.num_replayed_;
+      return enqueue_();
+    }
+
+   private:
+    DetachedBackend& backend_;
+    const std::function<absl::Status()> enqueue_;
+  };
 
   bool IsMine(const void* bytes, int64_t num_bytes) const {
     const auto* first = static_cast<const std::byte*>(bytes);
@@ -100,6 +124,9 @@ class DetachedBackend final : public CpuBackend {
   std::map<const std::byte*, int64_t> blocks_;
   std::vector<std::pair<void*, Bytes>> under_way_;
   size_t num_arrived_ = 0;
+  bool can_record_ = true;
+  int num_recorded_ = 0;
+  int num_replayed_ = 0;
   int64_t num_downloads_beside_ = 0;
 };
 

@@ -56,8 +56,28 @@ absl::Status BatchPlan::CheckSegment(const Segment& segment, int index) const {
   return absl::OkStatus();
 }
 
-absl::Status BatchPlan::Build(const RowBatch& batch) {
-  num_rows_ = num_segments_ = num_logits_rows_ = 0;
+void BatchPlan::Pad(const Padding& padding) {
+  const int num_padding_rows = padding.num_rows - num_rows_;
+  TANDEM_CHECK(num_padding_rows >= 0 && num_padding_rows <= kPaddingRowsMax && padding.num_rows <= limits_.num_rows_max,
+               "a padded batch is no larger than it may be");
+  TANDEM_CHECK(num_logits_rows_ == num_rows_, "a padded batch wants the logits of all rows");
+  context_max_ = padding.context_max;
+  if (num_padding_rows == 0) return;
+  page_tables_[num_segments_ * num_table_pages_] = padding.page;
+  for (int i = 0; i < num_padding_rows; ++i) {
+    const int row = num_rows_ + i;
+    tokens_[row] = 0;
+    positions_[row] = i;
+    context_length_[row] = i + 1;
+    sequence_[row] = num_segments_;
+    logits_rows_[row] = row;
+  }
+  ++num_segments_;
+  num_rows_ = num_logits_rows_ = padding.num_rows;
+}
+
+absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding>& padding) {
+  num_rows_ = num_batch_rows_ = num_segments_ = num_logits_rows_ = context_max_ = 0;
   const int64_t num_rows = static_cast<int64_t>(batch.tokens.size());
   if (num_rows > limits_.num_rows_max) {
     return absl::InvalidArgumentError(absl::StrCat("batch of ", num_rows, " rows, limit ", limits_.num_rows_max));
@@ -103,6 +123,8 @@ absl::Status BatchPlan::Build(const RowBatch& batch) {
   num_rows_ = static_cast<int>(num_rows);
   num_segments_ = static_cast<int>(batch.segments.size());
   num_logits_rows_ = static_cast<int>(batch.logits_rows.size());
+  num_batch_rows_ = num_rows_;
+  if (padding.has_value()) Pad(*padding);
   if (for_ops_ == block_.data()) return absl::OkStatus();
   const int32_t* used_end = page_tables_ + num_segments_ * num_table_pages_;
   return memory_.backend().Upload({const_cast<int32_t*>(for_ops_), block_.data(),
@@ -118,6 +140,7 @@ kernels::PagedRows BatchPlan::Rows(int begin, int count) const {
 }
 
 int32_t BatchPlan::ContextMax(int begin, int count) const {
+  if (context_max_ > 0) return context_max_;
   const int32_t* first = context_length_ + begin;
   return *std::max_element(first, first + count);
 }

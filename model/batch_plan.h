@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/backend.h"
 #include "kernels/backend_memory.h"
 #include "kernels/ops.h"
+#include "kvcache/kv_layout.h"
 #include "model/model_executor.h"
 
 namespace tandem::model {
@@ -22,6 +24,16 @@ struct BatchLimits {
   int64_t num_pages = 0;          // of the pool
   int vocab_size = 0;
 };
+
+// Rows that nobody asked for, behind those of the batch: batches of many sizes have few shapes then, and steps can be
+// recorded once for each.
+struct Padding {
+  int num_rows = 0;         // of the whole; no padding where the batch has as many
+  int32_t page = 0;         // theirs alone
+  int32_t context_max = 0;  // what ContextMax says of a padded plan, at least every row's
+};
+// Each writes a slot of its own of their page.
+inline constexpr int kPaddingRowsMax = kvcache::kPageTokens;
 
 class BatchPlan final {
  public:
@@ -38,9 +50,12 @@ class BatchPlan final {
   // page or token is out of range, or a page table is too short; the plan is then unusable until the next Build.
   // Two rows must not name one slot: the engine's promise, not checked here. What is enqueued with the views of the
   // batch before must be done.
-  absl::Status Build(const RowBatch& batch);
+  absl::Status Build(const RowBatch& batch) { return Build(batch, std::nullopt); }
+  // With padding: at most kPaddingRowsMax rows of it, and the logits of all rows of the batch are wanted.
+  absl::Status Build(const RowBatch& batch, const std::optional<Padding>& padding);
 
-  int num_rows() const { return num_rows_; }
+  int num_rows() const { return num_rows_; }              // padding included
+  int num_batch_rows() const { return num_batch_rows_; }  // the caller's
   // ---- For ops ----
   kernels::Vector<const int32_t> tokens() const { return {View(tokens_), {num_rows_}}; }
   kernels::Vector<const int32_t> positions() const { return {View(positions_), {num_rows_}}; }
@@ -57,6 +72,7 @@ class BatchPlan final {
 
  private:
   absl::Status CheckSegment(const Segment& segment, int index) const;
+  void Pad(const Padding& padding);
   absl::Span<std::byte> BlockBytes();
   // Where ops find what stands at this place of the block.
   const int32_t* View(const int32_t* on_host) const { return for_ops_ + (on_host - block_.data()); }
@@ -64,6 +80,8 @@ class BatchPlan final {
   const BatchLimits limits_;
   const int64_t num_table_pages_;
   int num_rows_ = 0;
+  int num_batch_rows_ = 0;
+  int32_t context_max_ = 0;  // of a padded plan, else 0
   int num_segments_ = 0;
   int num_logits_rows_ = 0;
   kernels::BackendMemory memory_;

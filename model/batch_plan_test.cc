@@ -28,6 +28,32 @@ class BatchPlanTest : public ::testing::Test {
   }
 };
 
+TEST_F(BatchPlanTest, PadsWithRowsOfAPageOfTheirOwn) {
+  const std::vector<int32_t> all_rows = {0, 1, 2, 3, 4};
+  const RowBatch batch{.tokens = tokens_, .segments = segments_, .logits_rows = all_rows};
+  ASSERT_TRUE(plan_.Build(batch, Padding{.num_rows = 8, .page = 10, .context_max = 128}).ok());
+  EXPECT_EQ(plan_.num_rows(), 8);
+  EXPECT_EQ(plan_.num_batch_rows(), 5);
+  EXPECT_EQ(plan_.logits_rows().shape[0], 8);
+  EXPECT_EQ(plan_.ContextMax(0, 8), 128);
+  const kernels::PagedRows rows = plan_.AllRows();
+  for (int row = 0; row < 5; ++row) EXPECT_NE(plan_.PageOf(row), 10);
+  for (int row = 5; row < 8; ++row) {
+    EXPECT_EQ(plan_.tokens().data[row], 0);
+    EXPECT_EQ(plan_.positions().data[row], row - 5) << "a slot for each";
+    EXPECT_EQ(rows.context_length.data[row], row - 4);
+    EXPECT_EQ(plan_.PageOf(row), 10);
+    EXPECT_EQ(plan_.logits_rows().data[row], row);
+  }
+  // As many rows as it is to have: only the bound is another.
+  ASSERT_TRUE(plan_.Build(batch, Padding{.num_rows = 5, .page = 10, .context_max = 192}).ok());
+  EXPECT_EQ(plan_.num_rows(), 5);
+  EXPECT_EQ(plan_.AllRows().page_tables.shape[0], 2);
+  EXPECT_EQ(plan_.ContextMax(0, 5), 192);
+  ASSERT_TRUE(plan_.Build(batch).ok());
+  EXPECT_EQ(plan_.ContextMax(0, 5), 65);
+}
+
 TEST_F(BatchPlanTest, GivesEachRowItsSequencePositionAndContext) {
   ASSERT_TRUE(plan_.Build({.tokens = tokens_, .segments = segments_, .logits_rows = logits_rows_}).ok());
   EXPECT_EQ(plan_.num_rows(), 5);

@@ -1,9 +1,11 @@
 #include "model/deepseek_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "model/decoder_layer.h"
 
@@ -29,15 +31,9 @@ absl::Status DownloadTo(kernels::Backend& backend, const T* from, absl::Span<T> 
   return backend.Download({to.data(), from, static_cast<int64_t>(to.size() * sizeof(T))});
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Backend& backend,
-                                                                     std::shared_ptr<const Checkpoint> checkpoint,
-                                                                     const kvcache::KvLayout& layout,
-                                                                     absl::Span<uint8_t> pool,
-                                                                     const DeepseekModelOptions& options) {
-  const ModelConfig& config = checkpoint->config();
-  const int num_layers = config.num_hidden_layers + (options.with_mtp ? 1 : 0);
+absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache::KvLayout& layout,
+                        absl::Span<uint8_t> pool, const DeepseekModelOptions& options) {
+  const int num_layers = config.num_hidden_layers + (with_mtp ? 1 : 0);
   if (layout.num_layers != num_layers) {
     return absl::InvalidArgumentError(
         absl::StrCat("KV layout of ", layout.num_layers, " layers, the model has ", num_layers));
@@ -53,13 +49,37 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
-  const std::string folder = checkpoint->folder();
+  return absl::OkStatus();
+}
+
+// The rows that a recorded step may have.
+constexpr int64_t kRecordedRowsMax = 128;
+static_assert(kRecordedRowsMax / 2 <= kPaddingRowsMax);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Backend& backend,
+                                                                     std::shared_ptr<const Checkpoint> checkpoint,
+                                                                     const kvcache::KvLayout& layout,
+                                                                     absl::Span<uint8_t> pool,
+                                                                     const DeepseekModelOptions& options) {
+  // Before the weights are loaded, which may take minutes.
+  RETURN_IF_ERROR(CheckSizes(checkpoint->config(), options.with_mtp, layout, pool, options));
   auto loaded = LoadWeights(backend, std::move(checkpoint), options.with_mtp);
   if (absl::IsResourceExhausted(loaded.status())) return NoRoom("the weights", loaded.status());
   ASSIGN_OR_RETURN(std::unique_ptr<const ModelWeights> weights, std::move(loaded));
+  return Create(backend, std::move(weights), layout, pool, options);
+}
+
+absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Backend& backend,
+                                                                     std::unique_ptr<const ModelWeights> weights,
+                                                                     const kvcache::KvLayout& layout,
+                                                                     absl::Span<uint8_t> pool,
+                                                                     const DeepseekModelOptions& options) {
+  RETURN_IF_ERROR(CheckSizes(weights->config, weights->mtp.has_value(), layout, pool, options));
   if (weights->has_bf16_experts() && !backend.is_host()) {
     return absl::UnimplementedError(
-        absl::StrCat(folder, ": its experts are BF16, ", backend.name(), " runs FP8 experts only"));
+        absl::StrCat("the model's experts are BF16, ", backend.name(), " runs FP8 experts only"));
   }
   std::unique_ptr<DeepseekModel> model(new DeepseekModel(backend, std::move(weights), layout, pool, options));
   RETURN_IF_ERROR(NoRoom("the KV pool", model->kv_.status()));
@@ -75,7 +95,7 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::unique_ptr<const Mo
                              const DeepseekModelOptions& options)
     : backend_(backend),
       weights_(std::move(weights)),
-      config_(weights_->checkpoint->config()),
+      config_(weights_->config),
       layout_(layout),
       tap_(options.tap),
       writes_back_kv_(options.writes_back_kv && !backend.is_host()),
@@ -91,7 +111,9 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::unique_ptr<const Mo
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
                                         std::sqrt(static_cast<double>(config_.qk_head_dim())))) {
   under_way_.reserve(layout.num_layers);
-  if (!backend.is_host()) nan_counts_.resize(workspace_.nan_counts.num_elements());
+  if (backend.is_host()) return;
+  nan_counts_.resize(workspace_.nan_counts.num_elements());
+  records_steps_ = options.records_steps && !writes_back_kv_ && !tap_;
 }
 
 // On the host always: its sines and cosines are the same for every backend.
@@ -105,10 +127,14 @@ absl::Status DeepseekModel::BuildRopeTable() {
   return backend_.Synchronize();
 }
 
-absl::Status DeepseekModel::BuildPlan(const RowBatch& batch, absl::Span<float> logits) {
+absl::Status DeepseekModel::BuildPlan(const RowBatch& batch, const std::optional<Padding>& padding,
+                                      absl::Span<float> logits) {
   const size_t expected = batch.logits_rows.size() * static_cast<size_t>(config_.vocab_size);
   if (logits.size() != expected) return WrongSize("logits", logits.size(), expected);
-  RETURN_IF_ERROR(plan_.Build(batch));
+  // A batch that failed may have left work behind that reads the plan.
+  RETURN_IF_ERROR(backend_.Synchronize());
+  under_way_.clear();
+  RETURN_IF_ERROR(plan_.Build(batch, padding));
   if (writes_back_kv_) kv_.NoteRows(plan_);
   return absl::OkStatus();
 }
@@ -125,7 +151,7 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
                      .kv_cache_dtype = layout_.kv_cache_dtype,
                      .latent_pages = kv_.LatentPages(layer),
                      .index_pages = kv_.IndexPages(layer),
-                     .nan_count = workspace_.nan_counts.At(layer).Slice(0, plan_.num_rows()),
+                     .nan_count = workspace_.nan_counts.Slice(int64_t{layer} * plan_.num_rows(), plan_.num_rows()),
                      .tap = tap_};
   return RunDecoderLayer(run, weights, state, [&]() -> absl::Status {
     if (!writes_back_kv_) {
@@ -148,24 +174,21 @@ absl::Status DeepseekModel::FinishLayers(size_t num_left, absl::FunctionRef<void
 }
 
 absl::Status DeepseekModel::Finish(int begin, int end) {
-  const int64_t rows = plan_.num_rows(), stride = workspace_.nan_counts.shape[1];
-  const int32_t* counts = workspace_.nan_counts.data;
+  const int64_t stride = plan_.num_rows(), first = begin * stride, count = (end - begin) * stride;
+  const int32_t* counts = workspace_.nan_counts.data + first;
   if (!backend_.is_host()) {
-    for (int layer = begin; layer < end && rows > 0; ++layer) {
-      RETURN_IF_ERROR(backend_.Download(
-          {&nan_counts_[layer * stride], counts + layer * stride, rows * static_cast<int64_t>(sizeof(int32_t))}));
-    }
+    RETURN_IF_ERROR(backend_.Download({nan_counts_.data(), counts, count * static_cast<int64_t>(sizeof(int32_t))}));
     counts = nan_counts_.data();
   }
   RETURN_IF_ERROR(backend_.Synchronize());
-  for (int layer = begin; layer < end; ++layer) {
-    for (int64_t row = 0; row < rows; ++row) num_nan_index_logits_ += counts[layer * stride + row];
+  for (int layer = 0; layer < end - begin; ++layer) {
+    for (int row = 0; row < plan_.num_batch_rows(); ++row) num_nan_index_logits_ += counts[layer * stride + row];
   }
   return absl::OkStatus();
 }
 
 absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Span<Bf16> hidden) {
-  const int64_t rows = plan_.num_rows();
+  const int64_t rows = plan_.num_batch_rows();
   const Matrix<Bf16> residual = workspace_.residual.Slice(0, rows);
   const Matrix<Bf16> out(backend_.is_host() ? hidden.data() : workspace_.hidden.data, {rows, config_.hidden_size});
   // `normed` is free here, so the stream itself stays as it is for RunHead.
@@ -178,21 +201,26 @@ absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Sp
   return DownloadTo(backend_, out.data, hidden);
 }
 
-absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix<const Bf16>& head,
-                                    const Matrix<Bf16>& normed, absl::Span<float> logits) {
+absl::Status DeepseekModel::NormLogitsRows(const Vector<const Bf16>& norm, const Matrix<Bf16>& normed) {
   const Vector<const int32_t> rows = plan_.logits_rows();
-  const int64_t count = rows.shape[0], vocab = head.shape[0];
+  const int64_t count = rows.shape[0];
   const Matrix<Bf16> x = workspace_.head_x.Slice(0, count);
   const Matrix<Bf16> residual = workspace_.head_residual.Slice(0, count);
   RETURN_IF_ERROR(backend_.GatherRows({.table = workspace_.x.Slice(0, plan_.num_rows()), .rows = rows, .out = x}));
   RETURN_IF_ERROR(
       backend_.GatherRows({.table = workspace_.residual.Slice(0, plan_.num_rows()), .rows = rows, .out = residual}));
-  RETURN_IF_ERROR(backend_.AddRmsNorm({.x = x,
-                                       .residual = residual,
-                                       .weight = norm,
-                                       .eps = config_.rms_norm_eps,
-                                       .y = normed,
-                                       .residual_out = residual}));
+  return backend_.AddRmsNorm({.x = x,
+                              .residual = residual,
+                              .weight = norm,
+                              .eps = config_.rms_norm_eps,
+                              .y = normed,
+                              .residual_out = residual});
+}
+
+absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix<const Bf16>& head,
+                                    const Matrix<Bf16>& normed, absl::Span<float> logits) {
+  RETURN_IF_ERROR(NormLogitsRows(norm, normed));
+  const int64_t count = normed.shape[0], vocab = head.shape[0];
   if (backend_.is_host()) {
     return backend_.Bf16LinearF32({.x = normed, .weight = head, .y = {logits.data(), {count, vocab}}});
   }
@@ -206,16 +234,71 @@ absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix
   return absl::OkStatus();
 }
 
-absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
-                                    absl::Span<float> logits) {
-  RETURN_IF_ERROR(BuildPlan(batch, logits));
-  under_way_.clear();
+absl::Status DeepseekModel::RunLayers(absl::FunctionRef<void(int layer)> layer_done) {
   RETURN_IF_ERROR(backend_.GatherRows(
       {.table = weights_->embed_tokens, .rows = plan_.tokens(), .out = workspace_.x.Slice(0, plan_.num_rows())}));
   for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
     RETURN_IF_ERROR(RunLayer(layer, weights_->layers[layer],
                              layer == 0 ? ResidualState::kNone : ResidualState::kCarried, layer_done));
   }
+  return absl::OkStatus();
+}
+
+std::optional<Padding> DeepseekModel::PaddingFor(const RowBatch& batch) const {
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
+  const int64_t rows_max = workspace_.x.shape[0], columns = workspace_.index_logits.shape[1];
+  if (!records_steps_ || rows == 0 || rows > std::min({kRecordedRowsMax, workspace_.logits.shape[0], rows_max}) ||
+      batch.logits_rows.size() != batch.tokens.size()) {
+    return std::nullopt;
+  }
+  int64_t context_max = 1;
+  for (const Segment& segment : batch.segments) {
+    context_max = std::max(context_max, segment.first_position + segment.num_rows);
+  }
+  context_max = std::min(context_max, columns);  // the plan refuses what is beyond
+  // Contexts that index_topk holds choose nothing; longer ones double.
+  const int64_t bound = context_max <= config_.index_topk
+                            ? config_.index_topk
+                            : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(context_max)));
+  return Padding{.num_rows = static_cast<int>(std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)), rows_max)),
+                 .page = kv_.spare_page(),
+                 .context_max = static_cast<int32_t>(std::min(bound, columns))};
+}
+
+absl::Status DeepseekModel::RunPadded(const Padding& padding, absl::FunctionRef<void(int layer)> layer_done,
+                                      absl::Span<float> logits) {
+  // Everything that it names is the same for every batch of the shape.
+  const auto enqueue = [this]() -> absl::Status {
+    const int64_t rows = plan_.num_rows();
+    const Matrix<Bf16> normed = workspace_.normed.Slice(0, rows);
+    RETURN_IF_ERROR(RunLayers([](int) {}));
+    RETURN_IF_ERROR(NormLogitsRows(weights_->norm, normed));
+    return backend_.Bf16LinearF32(
+        {.x = normed, .weight = weights_->lm_head, .y = {workspace_.logits.data, {rows, config_.vocab_size}}});
+  };
+  StepOfShape& step = steps_[{padding.num_rows, padding.context_max}];
+  if (step.has_run && step.recorded == nullptr && records_steps_) {
+    auto recorded = backend_.Record(enqueue);
+    if (recorded.ok()) {
+      step.recorded = *std::move(recorded);
+    } else {
+      records_steps_ = false;
+      LOG_WARNING("steps are enqueued op by op: one could not be recorded", {"status", recorded.status()});
+    }
+  }
+  RETURN_IF_ERROR(step.recorded != nullptr ? step.recorded->Replay() : enqueue());
+  step.has_run = true;
+  RETURN_IF_ERROR(DownloadTo(backend_, workspace_.logits.data, logits));
+  for (int layer = 0; layer < config_.num_hidden_layers; ++layer) layer_done(layer);
+  return Finish(0, config_.num_hidden_layers);
+}
+
+absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                    absl::Span<float> logits) {
+  const std::optional<Padding> padding = PaddingFor(batch);
+  RETURN_IF_ERROR(BuildPlan(batch, padding, logits));
+  if (padding.has_value()) return RunPadded(*padding, layer_done, logits);
+  RETURN_IF_ERROR(RunLayers(layer_done));
   RETURN_IF_ERROR(RunHead(weights_->norm, weights_->lm_head,
                           workspace_.normed.Slice(0, static_cast<int64_t>(batch.logits_rows.size())), logits));
   RETURN_IF_ERROR(FinishLayers(0, layer_done));
@@ -245,8 +328,7 @@ absl::Status DeepseekModel::RunMtp(const RowBatch& batch, absl::Span<const Bf16>
   const size_t num_in = batch.tokens.size() * width, num_out = batch.logits_rows.size() * width;
   if (hidden.size() != num_in) return WrongSize("hidden", hidden.size(), num_in);
   if (out_hidden.size() != num_out) return WrongSize("out_hidden", out_hidden.size(), num_out);
-  RETURN_IF_ERROR(BuildPlan(batch, logits));
-  under_way_.clear();
+  RETURN_IF_ERROR(BuildPlan(batch, std::nullopt, logits));
 
   // x = eh_proj [enorm(embedding) ; hnorm(hidden)]: the embedding comes first.
   const int64_t rows = plan_.num_rows();

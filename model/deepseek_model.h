@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +37,9 @@ struct DeepseekModelOptions {
   // On a device: whether the records that Forward writes are copied into the pool, each layer's before its layer_done.
   // Whoever never reads them there does without.
   bool writes_back_kv = true;
+  // On a device without writing back: small batches of which all logits are wanted, as decode steps are, run padded to
+  // few shapes, and what they enqueue is recorded once for each shape and replayed. No bit depends on it.
+  bool records_steps = true;
   TensorTap tap;
 };
 
@@ -44,6 +50,12 @@ class DeepseekModel final : public ModelExecutor {
   // RESOURCE_EXHAUSTED where the backend has no room, UNIMPLEMENTED for BF16 experts on a device.
   static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(kernels::Backend& backend,
                                                                std::shared_ptr<const Checkpoint> checkpoint,
+                                                               const kvcache::KvLayout& layout,
+                                                               absl::Span<uint8_t> pool,
+                                                               const DeepseekModelOptions& options);
+  // The same with weights that are there already, on this backend; with_mtp is theirs to say.
+  static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(kernels::Backend& backend,
+                                                               std::unique_ptr<const ModelWeights> weights,
                                                                const kvcache::KvLayout& layout,
                                                                absl::Span<uint8_t> pool,
                                                                const DeepseekModelOptions& options);
@@ -84,14 +96,24 @@ class DeepseekModel final : public ModelExecutor {
                 absl::Span<uint8_t> pool, const DeepseekModelOptions& options);
 
   absl::Status BuildRopeTable();
-  absl::Status BuildPlan(const RowBatch& batch, absl::Span<float> logits);
+  absl::Status BuildPlan(const RowBatch& batch, const std::optional<Padding>& padding, absl::Span<float> logits);
+  // How a batch is to be padded; none where its step is not one to record.
+  std::optional<Padding> PaddingFor(const RowBatch& batch) const;
+  // Runs the padded plan: enqueued op by op when its shape is seen first, then recorded, from then on replayed.
+  absl::Status RunPadded(const Padding& padding, absl::FunctionRef<void(int layer)> layer_done,
+                         absl::Span<float> logits);
+  // Embedding and layers of the plan.
+  absl::Status RunLayers(absl::FunctionRef<void(int layer)> layer_done);
   absl::Status RunLayer(int layer, const LayerWeights& weights, ResidualState state,
                         absl::FunctionRef<void(int layer)> layer_done);
   // Waits for the records of all layers under way but the last `num_left` and says so.
   absl::Status FinishLayers(size_t num_left, absl::FunctionRef<void(int layer)> layer_done);
   // The final norm over all rows, into hidden [num_rows, hidden_size].
   absl::Status NormAllRows(const kernels::Vector<const kernels::Bf16>& norm, absl::Span<kernels::Bf16> hidden);
-  // The final norm over the rows whose logits are wanted, and the head: normed [logits_rows, hidden_size].
+  // The final norm over the rows whose logits are wanted: normed [logits_rows, hidden_size].
+  absl::Status NormLogitsRows(const kernels::Vector<const kernels::Bf16>& norm,
+                              const kernels::Matrix<kernels::Bf16>& normed);
+  // That, and the head.
   absl::Status RunHead(const kernels::Vector<const kernels::Bf16>& norm,
                        const kernels::Matrix<const kernels::Bf16>& head, const kernels::Matrix<kernels::Bf16>& normed,
                        absl::Span<float> logits);
@@ -111,7 +133,14 @@ class DeepseekModel final : public ModelExecutor {
   kernels::Matrix<float> rope_table_;  // [num_positions_max, 64]
   const float softmax_scale_;
   std::vector<LayerUnderWay> under_way_;
-  std::vector<int32_t> nan_counts_;  // [layers, rows], where workspace_'s are not the host's
+  // Steps of one shape: rows and bound of contexts.
+  struct StepOfShape {
+    bool has_run = false;
+    std::unique_ptr<kernels::RecordedOps> recorded;
+  };
+  std::map<std::pair<int, int32_t>, StepOfShape> steps_;
+  bool records_steps_ = false;
+  std::vector<int32_t> nan_counts_;  // where workspace_'s are not the host's
   int64_t num_nan_index_logits_ = 0;
 };
 

@@ -178,6 +178,27 @@ TEST_F(DeviceModelTest, GivesTheSameBitsForEveryCompanyInABatch) {
   }
 }
 
+TEST_F(DeviceModelTest, RecordedStepsGiveTheSameBits) {
+  constexpr int kTokens = 200, kVocab = 1024;
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  const std::vector<int32_t> tokens = GoldenTokens(kTokens, kVocab);
+  TestModel eager(checkpoint, {.with_mtp = false, .backend = device_, .writes_back_kv = false, .records_steps = false});
+  TestSequence reference = eager.NewSequence(kTokens);
+  const std::vector<float> expected = eager.Append(reference, tokens, kTokens).logits;
+  for (const int chunk_size : {1, 3, 20, 100}) {
+    TestModel recorded(checkpoint, {.with_mtp = false, .backend = device_, .writes_back_kv = false});
+    TestSequence sequence = recorded.NewSequence(kTokens);
+    const std::vector<float> actual = recorded.Append(sequence, tokens, chunk_size).logits;
+    int num_other = 0, first = -1;
+    for (int row = 0; row < kTokens; ++row) {
+      if (std::memcmp(&actual[row * kVocab], &expected[row * kVocab], kVocab * sizeof(float)) == 0) continue;
+      if (num_other++ == 0) first = row;
+    }
+    std::printf("CHECK recorded steps of %d: %d of %d rows differ, first %d\n", chunk_size, num_other, kTokens, first);
+    EXPECT_EQ(num_other, 0);
+  }
+}
+
 // ---- Against the host ----
 
 struct StageError {

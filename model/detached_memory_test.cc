@@ -120,6 +120,77 @@ TEST_F(DetachedMemoryTest, ReadsPagesThatArrived) {
   EXPECT_EQ(decode.Append(arrived, {5}, 1).logits, host.Append(reference, {5}, 1).logits);
 }
 
+// Steps of several sequences, some long, some short, as decode has them; contexts from below index_topk (16) to 200.
+TEST_F(DetachedMemoryTest, PaddedAndReplayedStepsGiveTheSameBits) {
+  TestModel host(checkpoint_, {.num_pages = 40, .with_mtp = false});
+  TestModel detached(
+      checkpoint_,
+      {.num_rows_max = 96, .num_pages = 40, .with_mtp = false, .backend = &detached_, .writes_back_kv = false});
+  const int lengths[] = {200, 31, 90, 130, 64, 17, 3};
+  constexpr int kSequences = 7;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<TestSequence> sequences;
+  std::vector<std::vector<float>> expected;
+  for (int length : lengths) {
+    tokens.push_back(GoldenTokens(length, kVocab));
+    TestSequence reference = host.NewSequence(length);
+    expected.push_back(host.Append(reference, tokens.back(), length).logits);
+    sequences.push_back(detached.NewSequence(length));
+  }
+  uint32_t random = 1;
+  int num_rows = 0;
+  for (int step = 0; step < 400; ++step) {
+    std::vector<int32_t> rows, logits_rows;
+    std::vector<Segment> segments;
+    std::vector<std::pair<int, int64_t>> origin;
+    for (int s = 0; s < kSequences; ++s) {
+      random = random * 1664525u + 1013904223u;
+      const int left = lengths[s] - static_cast<int>(sequences[s].num_cached);
+      const int count = std::min<int>(left, (random >> 24) % 4);
+      if (count == 0) continue;
+      segments.push_back({.row_begin = static_cast<int>(rows.size()),
+                          .num_rows = count,
+                          .first_position = sequences[s].num_cached,
+                          .page_table = sequences[s].pages});
+      for (int i = 0; i < count; ++i) {
+        const int64_t position = sequences[s].num_cached++;
+        rows.push_back(tokens[s][position]);
+        logits_rows.push_back(static_cast<int32_t>(origin.size()));
+        origin.emplace_back(s, position);
+      }
+    }
+    std::vector<float> logits(rows.size() * kVocab);
+    int num_layers_done = 0;
+    const absl::Status status = detached.model().Forward(
+        {.tokens = rows, .segments = segments, .logits_rows = logits_rows}, [&](int) { ++num_layers_done; },
+        absl::MakeSpan(logits));
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(num_layers_done, 2);
+    for (size_t i = 0; i < origin.size(); ++i) {
+      const auto [s, position] = origin[i];
+      ASSERT_EQ(std::memcmp(&logits[i * kVocab], &expected[s][position * kVocab], kVocab * sizeof(float)), 0)
+          << "step " << step << ", sequence " << s << ", position " << position;
+    }
+    num_rows += static_cast<int>(rows.size());
+  }
+  EXPECT_EQ(num_rows, 200 + 31 + 90 + 130 + 64 + 17 + 3);
+  EXPECT_GT(detached_.num_recorded(), 4);
+  EXPECT_LE(detached_.num_recorded(), 30) << "at most 1, 2, 4, .. 32 rows by contexts up to 16, 32, .. 256";
+  EXPECT_GT(detached_.num_replayed(), 3 * detached_.num_recorded());
+  EXPECT_EQ(detached.model().num_nan_index_logits(), 0);
+  EXPECT_TRUE(detached.pool() == std::vector<uint8_t>(detached.pool().size(), 0xA5));
+}
+
+TEST_F(DetachedMemoryTest, GoesOnOpByOpWhereAStepCannotBeRecorded) {
+  detached_.CannotRecord();
+  TestModel host(checkpoint_, {.with_mtp = false});
+  TestModel detached(checkpoint_, {.with_mtp = false, .backend = &detached_, .writes_back_kv = false});
+  TestSequence a = host.NewSequence(20), b = detached.NewSequence(20);
+  const std::vector<int32_t> tokens = GoldenTokens(20, kVocab);
+  EXPECT_EQ(detached.Append(b, tokens, 1).logits, host.Append(a, tokens, 20).logits);
+  EXPECT_EQ(detached_.num_replayed(), 0);
+}
+
 TEST_F(DetachedMemoryTest, SaysWhatThereIsNoRoomFor) {
   const kvcache::KvLayout layout{.num_layers = 2, .num_pages = 4};
   std::vector<uint8_t> pool(layout.pool_bytes());

@@ -1,4 +1,5 @@
-// The KV pool where ops find it: on the host the caller's pool itself, on a device a pool of the same layout beside it.
+// The KV pool where ops find it: on the host the caller's pool itself, on a device a pool of the same pages beside it,
+// and one page more that belongs to no sequence.
 //
 // The caller's pool stays what transfers read and write: records that ops wrote are copied into it layer by layer, and
 // pages that came into it are copied to the device, both over the bus. Only written records leave, never the rest of
@@ -30,8 +31,10 @@ class KvMirror final {
   // RESOURCE_EXHAUSTED where the device has no room for the pool.
   const absl::Status& status() const { return memory_.status(); }
 
-  kernels::Matrix<uint8_t> LatentPages(int layer) const;  // [num_pages, LatentPageBytes(kv_cache_dtype)]
-  kernels::Matrix<uint8_t> IndexPages(int layer) const;   // [num_pages, 8448]
+  kernels::Matrix<uint8_t> LatentPages(int layer) const;  // [pages, LatentPageBytes(kv_cache_dtype)]
+  kernels::Matrix<uint8_t> IndexPages(int layer) const;   // [pages, 8448]
+  // The page of no sequence; not on the host.
+  int32_t spare_page() const { return static_cast<int32_t>(layout_.num_pages); }
 
   // Brings pages of the caller's pool, all layers, to where ops find them, and waits for it.
   absl::Status TakeOver(absl::Span<const int32_t> pages);
@@ -43,15 +46,18 @@ class KvMirror final {
   absl::StatusOr<int64_t> WriteBack(int layer);
 
  private:
-  // Bytes of layer 0; other layers have theirs at multiples of layer_bytes behind it.
+  // Bytes of layer 0, in the caller's pool and in the mirror; other layers have theirs at multiples of layer_bytes.
   struct Run {
     int64_t offset = 0;
+    int64_t mirror_offset = 0;
     int64_t num_bytes = 0;
   };
+  kernels::MemoryCopy CopyOf(const Run& run, int layer, bool to_mirror) const;
   bool is_host() const { return for_ops_ == pool_.data(); }
-  static void Append(Run run, std::vector<Run>& runs);
+  static void Append(const Run& run, std::vector<Run>& runs);
 
   const kvcache::KvLayout layout_;
+  const kvcache::KvLayout mirror_layout_;
   const absl::Span<uint8_t> pool_;
   kernels::BackendMemory memory_;
   uint8_t* for_ops_ = nullptr;

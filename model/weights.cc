@@ -284,7 +284,7 @@ absl::StatusOr<std::unique_ptr<const ModelWeights>> LoadWeights(kernels::Backend
     return absl::InvalidArgumentError(
         absl::StrCat(checkpoint->folder(), ": num_nextn_predict_layers is 0, there is no MTP layer to load"));
   }
-  auto weights = std::make_unique<ModelWeights>(backend);
+  auto weights = std::make_unique<ModelWeights>(backend, checkpoint->config());
   RETURN_IF_ERROR(Loader(std::move(checkpoint), *weights).LoadAll(with_mtp));
   return weights;
 }

@@ -85,10 +85,11 @@ struct ModelWeights {
 
   bool has_bf16_experts() const;
 
-  std::shared_ptr<const Checkpoint> checkpoint;  // keeps the mapped bytes
+  const ModelConfig config;
+  std::shared_ptr<const Checkpoint> checkpoint;  // keeps the mapped bytes; null where weights are of no checkpoint
   kernels::BackendMemory copies;
 
-  explicit ModelWeights(kernels::Backend& backend) : copies(backend) {}
+  ModelWeights(kernels::Backend& backend, const ModelConfig& config) : config(config), copies(backend) {}
 };
 
 // INVALID_ARGUMENT where a tensor is missing or has another shape or dtype, naming file and tensor. The MTP layer is

@@ -60,7 +60,7 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   Make(index_weights, {rows, c.index_n_heads});
   const int64_t columns = kvcache::PagesForTokens(num_positions_max) * int64_t{kvcache::kPageTokens};
   Make(index_logits, {IndexTileRows(backend, rows, columns), columns});
-  Make(nan_counts, {c.num_layers(), rows});
+  Make(nan_counts, {c.num_layers() * rows});
   Make(selected, {rows, c.index_topk});
 
   Make(router_logits, {rows, c.n_routed_experts});

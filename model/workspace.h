@@ -56,7 +56,7 @@ class Workspace final {
   // [tile, positions of whole pages]: made and consumed a tile of rows at a time; [rows, context] would not fit long
   // contexts.
   kernels::Matrix<float> index_logits;
-  kernels::Matrix<int32_t> nan_counts;  // [layers, rows]
+  kernels::Vector<int32_t> nan_counts;  // [layers * rows], of a batch of n rows the first layers * n
   kernels::Matrix<int32_t> selected;    // [rows, index_topk]
   // Router and experts; a pair is one row at one of its experts.
   kernels::Matrix<float> router_logits;       // [rows, n_routed_experts]

@@ -8,6 +8,9 @@ namespace tandem::worker_shell {
 
 void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
   schema.String("cluster.model_path", &config.model_path, "Checkpoint folder in Hugging Face layout.");
+  schema.Choice("cluster.load_format", &config.load_format, {"auto", "dummy"},
+                "Where weights come from. auto: the folder's safetensors files. dummy: none are read; weights of the "
+                "folder's config.json are made from a fixed seed, for trials of speed and memory at real dimensions.");
   schema.Int("cluster.page_size", &config.page_size,
              {.unit = "tokens", .min = kvcache::kPageTokens, .max = kvcache::kPageTokens},
              "Tokens of one KV page; the records of this build are grouped by 64.");

@@ -10,6 +10,7 @@ namespace tandem::worker_shell {
 
 struct ClusterConfig {
   std::string model_path;                   // checkpoint folder
+  std::string load_format = "auto";         // or "dummy"
   int page_size = 64;                       // tokens
   std::string kv_cache_dtype = "fp8_e4m3";  // one of kvcache::kKvCacheDtypeNames
   int64_t context_length = 0;               // 0: the checkpoint's

@@ -11,9 +11,15 @@
 #include "base/status_macros.h"
 #include "kvtransfer/fingerprint.h"
 #include "model/deepseek_model.h"
+#include "model/dummy_weights.h"
 #include "model/token_mask/token_bytes.h"
 
 namespace tandem::worker_shell {
+namespace {
+
+constexpr uint64_t kDummySeed = 1;  // both workers of a pair make the same
+
+}  // namespace
 absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl::string_view numerics_id) {
   if (config.model_path.empty())
     return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
@@ -25,16 +31,23 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
   ServedModel served;
   served.model_path_ = config.model_path;
   served.kv_cache_dtype_ = *kv_cache_dtype;
-  ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model_path));
-  for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});
-  const model::ModelConfig& model = served.checkpoint_->config();
+  if (config.load_format == "dummy") {
+    ASSIGN_OR_RETURN(served.config_, model::LoadModelConfig(config.model_path));
+    served.hash_ = model::DummyModelHash(served.config_, kDummySeed);
+    LOG_WARNING("weights are made from a seed, answers are nonsense", {"load_format", config.load_format});
+  } else {
+    ASSIGN_OR_RETURN(served.checkpoint_, model::Checkpoint::Open(config.model_path));
+    for (const std::string& note : served.checkpoint_->notes()) LOG_WARNING("checkpoint is odd", {"note", note});
+    served.config_ = served.checkpoint_->config();
+    served.hash_ = served.checkpoint_->ModelHash();
+  }
+  const model::ModelConfig& model = served.config_;
   if (config.context_length > model.max_position_embeddings) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.context_length ", config.context_length,
                                                    " is beyond the checkpoint's max_position_embeddings ",
                                                    model.max_position_embeddings));
   }
   served.context_length_ = config.context_length > 0 ? config.context_length : model.max_position_embeddings;
-  served.hash_ = served.checkpoint_->ModelHash();
   served.fingerprint_ = kvtransfer::BuildFingerprint({.model_hash = served.hash_,
                                                       .kv_cache_dtype = config.kv_cache_dtype,
                                                       .kv_layout = kvtransfer::KvLayoutName(served.kv_cache_dtype_),
@@ -48,11 +61,10 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
   return served;
 }
 
-int ServedModel::num_layers() const { return checkpoint_->config().num_hidden_layers; }
+int ServedModel::num_layers() const { return config_.num_hidden_layers; }
 
 absl::StatusOr<std::shared_ptr<const model::Vocabulary>> ServedModel::LoadVocabulary() const {
-  absl::StatusOr<std::vector<std::string>> bytes =
-      model::LoadTokenBytes(model_path_, static_cast<int>(checkpoint_->config().vocab_size));
+  absl::StatusOr<std::vector<std::string>> bytes = model::LoadTokenBytes(model_path_, config_.vocab_size);
   if (absl::IsNotFound(bytes.status())) {
     LOG_WARNING("no vocabulary: requests that constrain their answer are refused", {"cause", bytes.status()});
     return std::shared_ptr<const model::Vocabulary>();
@@ -70,12 +82,19 @@ absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor
                                                                                  const kvcache::KvLayout& layout,
                                                                                  std::span<std::byte> pool,
                                                                                  const ExecutorOptions& options) const {
-  const int64_t num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens);
-  ASSIGN_OR_RETURN(auto executor, model::DeepseekModel::Create(backend, checkpoint_, layout,
-                                                               {reinterpret_cast<uint8_t*>(pool.data()), pool.size()},
-                                                               {.num_rows_max = options.num_rows_max,
-                                                                .num_positions_max = num_positions_max,
-                                                                .writes_back_kv = options.writes_back_kv}));
+  const model::DeepseekModelOptions model_options{
+      .num_rows_max = options.num_rows_max,
+      .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
+      .writes_back_kv = options.writes_back_kv};
+  const absl::Span<uint8_t> pool_bytes(reinterpret_cast<uint8_t*>(pool.data()), pool.size());
+  std::unique_ptr<model::DeepseekModel> executor;
+  if (checkpoint_ != nullptr) {
+    ASSIGN_OR_RETURN(executor, model::DeepseekModel::Create(backend, checkpoint_, layout, pool_bytes, model_options));
+  } else {
+    ASSIGN_OR_RETURN(auto weights, model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed));
+    ASSIGN_OR_RETURN(executor,
+                     model::DeepseekModel::Create(backend, std::move(weights), layout, pool_bytes, model_options));
+  }
   return std::unique_ptr<model::ModelExecutor>(std::move(executor));
 }
 

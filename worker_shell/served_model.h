@@ -1,4 +1,5 @@
-// The checkpoint that a worker serves: what the handshake says of it, and its executor.
+// The model that a worker serves, of a checkpoint or with weights made from a seed: what the handshake says of it, and
+// its executor.
 // Tested by //tests/workers.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
+#include "model/model_config.h"
 #include "model/model_executor.h"
 #include "model/token_mask/vocabulary.h"
 #include "proto/kv_transfer.pb.h"
@@ -35,7 +37,6 @@ class ServedModel final {
   const proto::Fingerprint& fingerprint() const { return fingerprint_; }
   int num_layers() const;  // that have KV pages
   int64_t context_length() const { return context_length_; }
-  const model::Checkpoint& checkpoint() const { return *checkpoint_; }
   // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.
   absl::StatusOr<std::shared_ptr<const model::Vocabulary>> LoadVocabulary() const;
   // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
@@ -51,7 +52,8 @@ class ServedModel final {
   ServedModel() = default;
 
   std::string model_path_;
-  std::shared_ptr<const model::Checkpoint> checkpoint_;
+  model::ModelConfig config_;
+  std::shared_ptr<const model::Checkpoint> checkpoint_;  // null: weights are made from a seed
   std::string hash_;
   kvcache::KvCacheDtype kv_cache_dtype_ = kvcache::KvCacheDtype::kFp8E4m3;
   proto::Fingerprint fingerprint_;

@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,25 @@ constexpr char kNumericsId[] = "cuda-sm90a/1";
 
 // Downloads under way that can be waited for one by one; of older ones a later one is waited for.
 constexpr int64_t kMarks = 8;
+
+class RecordedGraph final : public RecordedOps {
+ public:
+  RecordedGraph(int device, cudaStream_t stream, cudaGraphExec_t graph)
+      : device_(device), stream_(stream), graph_(graph) {}
+  ~RecordedGraph() override {
+    cudaSetDevice(device_);
+    cudaGraphExecDestroy(graph_);
+  }
+  absl::Status Replay() override {
+    cudaSetDevice(device_);
+    return CudaStatus(cudaGraphLaunch(graph_, stream_), "cudaGraphLaunch");
+  }
+
+ private:
+  const int device_;
+  const cudaStream_t stream_;
+  const cudaGraphExec_t graph_;
+};
 
 class CudaBackend final : public Backend {
  public:
@@ -108,6 +129,22 @@ class CudaBackend final : public Backend {
     Use();
     const absl::Status status = Waited(cudaStreamSynchronize(ops_));
     return status.ok() ? Waited(cudaStreamSynchronize(downloads_)) : status;
+  }
+
+  absl::StatusOr<std::unique_ptr<RecordedOps>> Record(std::function<absl::Status()> enqueue) override {
+    Use();
+    cudaError_t error = cudaStreamBeginCapture(ops_, cudaStreamCaptureModeThreadLocal);
+    if (error != cudaSuccess) return Named(error, "cudaStreamBeginCapture");
+    const absl::Status enqueued = enqueue();
+    cudaGraph_t graph = nullptr;
+    error = cudaStreamEndCapture(ops_, &graph);  // in any case: the stream must be as before
+    cudaGraphExec_t instance = nullptr;
+    if (enqueued.ok() && error == cudaSuccess) error = cudaGraphInstantiate(&instance, graph, 0);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    if (error != cudaSuccess) cudaGetLastError();  // told here, not by the next launch
+    if (!enqueued.ok()) return enqueued;
+    if (error != cudaSuccess) return Named(error, "the graph");
+    return std::make_unique<RecordedGraph>(index_, ops_, instance);
   }
 
   absl::Status GatherRows(const GatherRowsArgs& args) override {

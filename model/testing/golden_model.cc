@@ -53,7 +53,7 @@ LayerAlone::LayerAlone(kernels::Backend& backend, std::shared_ptr<const Checkpoi
 
 std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const TensorTap& tap,
                                    const Mistake& mistake) const {
-  ModelConfig config = weights_->checkpoint->config();
+  ModelConfig config = weights_->config;
   config.index_topk -= mistake.num_keys_dropped;
   const int rows = static_cast<int>(tokens.size());
   const kvcache::KvLayout layout{
@@ -89,7 +89,7 @@ std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const Tenso
                      .kv_cache_dtype = kv_cache_dtype_,
                      .latent_pages = kv.LatentPages(0),
                      .index_pages = kv.IndexPages(0),
-                     .nan_count = workspace.nan_counts.At(0),
+                     .nan_count = workspace.nan_counts.Slice(0, rows),
                      .tap = tap};
   const auto records_written = [&]() -> absl::Status {
     if (mistake.lost_page < 0) return absl::OkStatus();

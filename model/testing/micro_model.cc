@@ -54,6 +54,8 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
                                      {.num_rows_max = options.num_rows_max,
                                       .num_positions_max = options.num_positions_max,
                                       .with_mtp = options.with_mtp,
+                                      .writes_back_kv = options.writes_back_kv,
+                                      .records_steps = options.records_steps,
                                       .tap = options.tap});
   TANDEM_CHECK(model.ok(), model.status().message());
   model_ = *std::move(model);

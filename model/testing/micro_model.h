@@ -37,6 +37,8 @@ class TestModel final {
     uint32_t page_order_seed = 1;
     TensorTap tap;
     kernels::Backend* backend = nullptr;  // null: the host, one thread
+    bool writes_back_kv = true;
+    bool records_steps = true;
   };
   TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options);
 

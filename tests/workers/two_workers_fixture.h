@@ -54,6 +54,7 @@ class TwoWorkersFixture : public ::testing::Test {
   void StartPrefill(const std::vector<std::string>& lanes, int chunked_prefill_size = 512, int bootstrap_port = 0) {
     prefill::PrefillConfig config;
     config.cluster.model_path = CheckpointFolder();
+    config.cluster.load_format = load_format_;
     config.instance = "prefill-0";
     config.listen_host = config.admin_host = "127.0.0.1";
     config.rpc_port = config.admin_port = 0;
@@ -71,6 +72,7 @@ class TwoWorkersFixture : public ::testing::Test {
                    const std::string& instance = "decode-0") {
     decode::DecodeConfig config;
     config.cluster.model_path = model_path;
+    config.cluster.load_format = load_format_;
     config.instance = instance;
     config.listen_host = config.admin_host = "127.0.0.1";
     config.rpc_port = config.admin_port = 0;
@@ -119,6 +121,7 @@ class TwoWorkersFixture : public ::testing::Test {
   }
 
   int64_t kv_tokens_ = 2048;  // of each worker
+  std::string load_format_ = "auto";
   std::unique_ptr<prefill::Worker> prefill_;
   std::unique_ptr<decode::Worker> decode_;
   std::unique_ptr<tests::RouterEnd> router_;

@@ -13,7 +13,10 @@
 #include "base/held_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu_backend.h"
 #include "kvcache/kv_layout.h"
+#include "model/deepseek_model.h"
+#include "model/dummy_weights.h"
 #include "tests/workers/two_workers_fixture.h"
 #include "tools/generate/generate.h"
 
@@ -120,6 +123,44 @@ TEST_F(TwoWorkersTest, WorkersOfDifferentModelsRefuseEachOtherReadably) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}, CheckpointFolder(2)));
   EXPECT_THAT(router_->AwaitPeer(false).detail(), HasSubstr("model_hash"));
+}
+
+TEST_F(TwoWorkersTest, WeightsFromASeedAreTheSameOnBothSides) {
+  load_format_ = "dummy";
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"tcp"}));
+  ASSERT_NO_FATAL_FAILURE(StartDecode({"tcp"}));
+  router_->AwaitPeer(true);
+  router_->Generate(1, Prompt(100), 12, 0.0f);
+  auto answers = router_->Collect(1);
+  EXPECT_FALSE(answers[1].ended.has_error()) << answers[1].ended.error().message();
+
+  kernels::CpuBackend backend(1);
+  auto weights = model::MakeDummyWeights(backend, model::MakeTestCheckpoint("v32-micro", 1)->config(), false, 1);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  const kvcache::KvLayout layout{.num_layers = (*weights)->config.num_hidden_layers, .num_pages = 4};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  auto executor = model::DeepseekModel::Create(backend, *std::move(weights), layout, absl::MakeSpan(pool),
+                                               {.num_positions_max = 200});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  const auto expected =
+      generate::Generate(**executor, model::GoldenTokens(100, kVocabSize),
+                         {.sampling = {.temperature = 0, .seed = 1}, .max_new_tokens = 12, .stop_token_ids = {}});
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(answers[1].tokens(), std::vector<uint32_t>(expected->tokens.begin(), expected->tokens.end()));
+}
+
+TEST_F(TwoWorkersTest, ADeviceThatIsNotThereIsOneClearLine) {
+  prefill::PrefillConfig prefill;
+  prefill.cluster.model_path = CheckpointFolder();
+  prefill.device = "cuda:63";
+  decode::DecodeConfig decode;
+  decode.cluster.model_path = CheckpointFolder();
+  decode.device = "cuda:63";
+  for (const absl::Status& status : {prefill::Worker::Start(prefill, base::RealClock()).status(),
+                                     decode::Worker::Start(decode, base::RealClock()).status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("process.device cuda:63: "));
+  }
 }
 
 TEST_F(TwoWorkersTest, ARestartedPrefillWorkerIsFoundAgain) {
