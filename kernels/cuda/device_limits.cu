@@ -13,8 +13,8 @@ constexpr int kRowsOfB = 256;
 constexpr int kWarpgroups = 2;
 constexpr int kSharedBytes = (kWarpgroups * kRowsOfA + kRowsOfB) * kTileBytes;
 constexpr int kStepsOfTile = kTileBytes / 32;  // one wgmma takes 32 bytes of each row
-constexpr int kTilesOfRound = 8;
-constexpr int kRounds = 64;
+constexpr int kTilesOfRound = 2;
+constexpr int kRounds = 256;
 
 __global__ void __launch_bounds__(1024) ReadKernel(const uint4* data, int64_t count, uint32_t* never) {
   uint32_t bits = 0;
