@@ -20,7 +20,7 @@ def document_ends(rows, device):
     return torch.tensor(ends, dtype=torch.int32, device=device), int(np.diff(ends).max())
 
 
-def score(model, made, rows_at_once, frequencies, temperature=0.0, dense=False):
+def score(model, made, rows_at_once, frequencies, temperature=0.0, dense=False, num_drafts=DRAFTS):
     """made: of held_out.rows. ({task: [right, asked]}, [share of positions at which the first, first two, .. drafts all hit]).
 
     temperature: of the drafts' test; above 0 a draft hits where draft and model, with the same Gumbel noise, draw the same
@@ -29,7 +29,7 @@ def score(model, made, rows_at_once, frequencies, temperature=0.0, dense=False):
     """
     noise = torch.Generator(frequencies.device).manual_seed(1)
     device = frequencies.device
-    right, hits, chances = {}, [0] * DRAFTS, 0
+    right, hits, chances = {}, [0] * num_drafts, 0
     for begin in range(0, len(made), rows_at_once):
         group = made[begin:begin + rows_at_once]
         group += [group[-1]] * (rows_at_once - len(group))  # one shape; the repeated rows are not counted
@@ -38,7 +38,7 @@ def score(model, made, rows_at_once, frequencies, temperature=0.0, dense=False):
         batch = Batch(ids.long(), positions, document, frequencies, *document_ends([row[3] for row, _ in group], device))
         if not dense:
             batch.all_sparse()
-        hidden, drafts, _, _ = model(batch, DRAFTS)
+        hidden, drafts, _, _ = model(batch, num_drafts)
         speaks = (weights == 1) & (document >= 0)
         hit = speaks.new_ones(speaks.shape)
         gumbel, drawn = 0, shift(ids, 1)
