@@ -222,6 +222,7 @@ absl::StatusOr<DeviceBenchmark::Times> DeviceBenchmark::Time(const BenchmarkCase
   result.burst = Median(times) / num_launches;
   if (sustained) {
     ASSIGN_OR_RETURN(times, ReplayFor(graph, stream_, events, is_heavy ? 1.5 : 0.6, 8));
+    result.megahertz = clock_.Megahertz();
     result.sustained = Median({times.begin() + times.size() / 2, times.end()}) / num_launches;
   }
   return result;
@@ -256,14 +257,15 @@ void DeviceBenchmark::PrintLine(const BenchmarkCase& benchmark_case, const Times
                             100 * benchmark_case.flops / seconds[i] / peak[i]);
     }
   }
+  if (times.megahertz != 0) absl::StrAppend(&line, " at ", times.megahertz, " MHz");
   if (!benchmark_case.peer.empty()) absl::StrAppend(&line, "  [", benchmark_case.peer, "]");
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
   if (json_.empty()) return;
   const std::string object = absl::StrFormat(
-      R"({"op": "%s", "shape": "%s", "bytes": %.0f, "flops": %.0f, "burst_us": %.4f, "sustained_us": %.4f})",
+      R"({"op": "%s", "shape": "%s", "bytes": %.0f, "flops": %.0f, "burst_us": %.4f, "sustained_us": %.4f, "sustained_mhz": %d})",
       benchmark_case.op, benchmark_case.shape, benchmark_case.bytes, benchmark_case.flops, times.burst * 1e6,
-      times.sustained * 1e6);
+      times.sustained * 1e6, times.megahertz);
   (json_ == "-" ? std::cout : json_file_) << object << std::endl;
 }
 

@@ -16,7 +16,8 @@
 // between two nodes of a graph, about half a microsecond.
 // - burst: after an idle pause, the median of the replays of the first 10 ms (at least four).
 // - sustained: replays without a pause for 0.6 s (1.5 s where the tensor cores are the limit), the median of the second
-//   half: at the power limit, where tensor cores end up. Measured where they are the limit, and on demand.
+//   half and the clock then: at the power limit, where tensor cores end up. Measured where they are the limit, and on
+//   demand.
 // Compare burst with burst and sustained with sustained. Data are random: zeros take less power.
 // Options: --only=TEXT (of "op shape"), --sustained (of every case), --json=FILE (one object a line; - is stdout).
 // Tested by running it; without a device it says why and ends with status 0.
@@ -32,6 +33,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/device_clock.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/dtypes.h"
 
@@ -88,6 +90,7 @@ class DeviceBenchmark final {
   struct Times {
     double burst = 0;
     double sustained = 0;  // 0: not measured
+    int megahertz = 0;     // of the multiprocessors, at the end of the sustained replays; 0: not known
   };
   absl::StatusOr<Times> Time(const BenchmarkCase& benchmark_case, bool sustained);
   absl::Status MeasureLimits();
@@ -95,6 +98,7 @@ class DeviceBenchmark final {
   void PrintLine(const BenchmarkCase& benchmark_case, const Times& times);
 
   Stream stream_;
+  const DeviceClock clock_;
   DeviceLimits limits_;
   std::string only_;
   bool all_sustained_ = false;

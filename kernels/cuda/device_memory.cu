@@ -20,7 +20,10 @@ absl::StatusOr<DeviceMemory> DeviceMemory::Allocate(int64_t num_bytes) {
   void* data = nullptr;
   const absl::Status status = CudaStatus(cudaMalloc(&data, static_cast<size_t>(num_bytes)),
                                          absl::StrCat("cudaMalloc of ", num_bytes, " bytes"));
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    cudaGetLastError();  // told already: the next op's launches have nothing to do with it
+    return status;
+  }
   memory.data_ = static_cast<std::byte*>(data);
   memory.num_bytes_ = num_bytes;
   return memory;

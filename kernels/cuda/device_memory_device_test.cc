@@ -2,6 +2,7 @@
 // and its loss is seen; the comparisons see what differs. The latter need no device.
 #include "gtest/gtest-spi.h"
 #include "kernels/cuda/device_testing.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/op_testing.h"
 
 namespace tandem::kernels::cuda {
@@ -40,6 +41,11 @@ TEST_F(DeviceMemoryTest, SeesWritesAroundATensor) {
 TEST_F(DeviceMemoryTest, RefusesWhatNoDeviceHas) {
   const absl::StatusOr<DeviceMemory> memory = DeviceMemory::Allocate(int64_t{1} << 50);
   EXPECT_EQ(memory.status().code(), absl::StatusCode::kInternal) << memory.status();
+  // An op after it is not told of the failure.
+  auto table = Output<Bf16, 2>({1, 8}), out = Output<Bf16, 2>({1, 8});
+  Tensor<int32_t, 1> zero({1});
+  auto rows = Upload(zero);
+  RunOp(GatherRows(stream(), {.table = table, .rows = rows, .out = out}));
 }
 
 TEST(DeviceTestingTest, ComparisonsSeeWhatDiffers) {

@@ -83,7 +83,7 @@ def test_a_program_that_never_ends_is_ended_and_the_next_one_runs(tmp_path):
     make_folder(tmp_path, {"a": ["endless", "fine with words"]})
     program(tmp_path, "endless", "while :; do :; done\n")
     program(tmp_path, "fine", 'echo "$1-$2"\n')
-    status, logs = run_all(tmp_path, "1")
+    status, logs = run_all(tmp_path, "3")
     assert status == 1
     assert "a endless : status 124" in logs["summary"]
     assert "with-words" in logs["a"]
