@@ -2,11 +2,19 @@
 
 #include <algorithm>
 
+#include "absl/types/span.h"
+
 namespace tandem::model {
 namespace {
 
 void AddOnce(Place place, std::vector<Place>* places) {
   if (std::find(places->begin(), places->end(), place) == places->end()) places->push_back(place);
+}
+
+// The first edge that does not end before the character.
+absl::Span<const CharEdge>::iterator FirstFrom(absl::Span<const CharEdge> edges, uint32_t c) {
+  return std::lower_bound(edges.begin(), edges.end(), c,
+                          [](const CharEdge& edge, uint32_t to) { return edge.last < to; });
 }
 
 }  // namespace
@@ -63,6 +71,12 @@ void PlaceStepper::StepChar(const PlaceSet& from, uint32_t c, CallArena& arena, 
   to->Clear();
   BeginSet();
   for (const Place& place : from.places) {
+    if (const absl::Span<const CharEdge> edges = constraint_.char_edges(place.state); !edges.empty()) {
+      const auto edge = FirstFrom(edges, c);
+      if (edge == edges.end() || edge->first > c || !Fits(place.node->depth, edge->to)) continue;
+      AddOnce({.state = edge->to, .node = place.node}, &to->places);
+      continue;
+    }
     for (const ConstraintState::Step& step : constraint_.state(place.state).chars) {
       if (!constraint_.char_set(step.what).Contains(c)) continue;
       if (Fits(place.node->depth, step.to)) AddOnce({.state = step.to, .node = place.node}, &to->places);
@@ -85,6 +99,12 @@ void PlaceStepper::StepToken(const PlaceSet& from, uint32_t token, CallArena& ar
 
 bool PlaceStepper::MayStep(const PlaceSet& from, CharRange range) const {
   for (const Place& place : from.places) {
+    if (const absl::Span<const CharEdge> edges = constraint_.char_edges(place.state); !edges.empty()) {
+      for (auto edge = FirstFrom(edges, range.first); edge != edges.end() && edge->first <= range.last; ++edge) {
+        if (Fits(place.node->depth, edge->to)) return true;
+      }
+      continue;
+    }
     for (const ConstraintState::Step& step : constraint_.state(place.state).chars) {
       if (constraint_.char_set(step.what).Intersects(range) && Fits(place.node->depth, step.to)) return true;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -66,7 +67,9 @@ absl::StatusOr<std::shared_ptr<const Constraint>> Constraint::Build(ConstraintSp
   return std::shared_ptr<const Constraint>(std::move(constraint));
 }
 
-absl::Status Constraint::Validate() const {
+absl::Status Constraint::Validate() {
+  size_t num_char_edges = 0;
+  char_edges_.resize(num_states());
   const size_t num_states = spec_.states.size();
   if (num_states > kStatesMax) return Invalid(absl::StrCat("has ", num_states, " states, at most ", kStatesMax));
   if (spec_.first_state >= num_states) return Invalid("its first state is none of its states");
@@ -92,14 +95,18 @@ absl::Status Constraint::Validate() const {
       if (spec_.states[call.what].is_accepting)
         return Invalid(absl::StrCat("state ", call.what, " is called, accepts"));
     }
-    for (size_t i = 0; i < state.chars.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        for (const CharRange& range : char_sets_[state.chars[i].what].ranges()) {
-          if (!char_sets_[state.chars[j].what].Intersects(range)) continue;
-          return Invalid(absl::StrCat("state ", index, " reads a character in two ways"));
-        }
-      }
+    std::vector<CharEdge> edges;
+    for (const ConstraintState::Step& step : state.chars) {
+      for (const CharRange& range : char_sets_[step.what].ranges()) edges.push_back({range.first, range.last, step.to});
     }
+    std::sort(edges.begin(), edges.end(), [](const CharEdge& a, const CharEdge& b) { return a.first < b.first; });
+    for (size_t i = 1; i < edges.size(); ++i) {
+      if (edges[i].first > edges[i - 1].last) continue;
+      return Invalid(absl::StrCat("state ", index, " reads a character in two ways"));
+    }
+    if (state.chars.size() < kSetsToIndex || num_char_edges + edges.size() > kCharEdgesMax) continue;
+    num_char_edges += edges.size();
+    char_edges_[index] = std::move(edges);
   }
   return absl::OkStatus();
 }

@@ -61,6 +61,13 @@ class CharSet final {
   uint64_t ascii_[2] = {0, 0};
 };
 
+// Where a state goes with a range of characters.
+struct CharEdge {
+  uint32_t first = 0;
+  uint32_t last = 0;
+  uint32_t to = 0;
+};
+
 class Constraint final {
  public:
   static constexpr int kCallDepthMax = 100;
@@ -78,6 +85,8 @@ class Constraint final {
   const ConstraintState& state(uint32_t index) const { return spec_.states[index]; }
   size_t num_states() const { return spec_.states.size(); }
   const CharSet& char_set(uint32_t index) const { return char_sets_[index]; }
+  // Of a state that reads many sets: all their ranges, ascending, to be searched; else empty.
+  absl::Span<const CharEdge> char_edges(uint32_t state) const { return char_edges_[state]; }
   absl::Span<const uint32_t> end_tokens() const { return spec_.end_tokens; }
   int need(uint32_t state) const { return need_[state]; }
   // Where it is not 0: of texts of up to Vocabulary::kPlainCharsMax plain characters those may follow that are no
@@ -93,7 +102,12 @@ class Constraint final {
   explicit Constraint(ConstraintSpec spec, std::shared_ptr<const Vocabulary> vocabulary)
       : spec_(std::move(spec)), vocabulary_(std::move(vocabulary)) {}
 
-  absl::Status Validate() const;
+  // An enumeration of thousands of words may begin with thousands of letters, each a set of its own.
+  static constexpr size_t kSetsToIndex = 16;
+  static constexpr size_t kCharEdgesMax = size_t{1} << 20;  // of all states; others are looked through
+
+  // Indexes states that read many sets.
+  absl::Status Validate();
   void ComputeNeed();
   void ComputeOutermost();
   int PlainStep(uint32_t state, bool with_calls) const;
@@ -101,6 +115,7 @@ class Constraint final {
   const ConstraintSpec spec_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   std::vector<CharSet> char_sets_;
+  std::vector<std::vector<CharEdge>> char_edges_;  // [num_states]
   std::vector<int> need_;
   std::vector<bool> is_outermost_;
 };

@@ -121,6 +121,20 @@ TEST(TokenMaskerTest, CharactersOfSeveralBytesMayBeCutBetweenTokens) {
        .utf8 = {"a", "\xC3\xA9", "\xC3\xAA", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xF0\x9F\x98\x81"}});
 }
 
+// So many sets at each state that they are searched, not looked through.
+TEST(TokenMaskerTest, StatesThatReadManySetsGoWhereTheirSetsSay) {
+  Alphabet alphabet;
+  for (uint32_t i = 0; i < 80; ++i) {
+    const uint32_t c = i < 20 ? 'A' + i : 0x4E00 + 3 * i;
+    alphabet.chars.push_back(c);
+    alphabet.utf8.push_back(c < 128 ? std::string(1, static_cast<char>(c))
+                                    : std::string{static_cast<char>(0xE0 | c >> 12),
+                                                  static_cast<char>(0x80 | (c >> 6 & 63)),
+                                                  static_cast<char>(0x80 | (c & 63))});
+  }
+  CompareOnRandomGrammars(2000, 2040, alphabet);
+}
+
 // A string of 3 to 6 plain characters between quotes, in an automaton of its own.
 ConstraintSpec BoundedString() {
   ConstraintSpec spec;
