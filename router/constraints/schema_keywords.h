@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 
 #include "router/chat/ordered_json.h"
@@ -39,6 +40,11 @@ inline constexpr const char* kRefusedKeywords[] = {
     "$dynamicRef",
     "$recursiveRef",
 };
+
+inline bool HasAny(const OrderedJson& schema, std::initializer_list<const char*> keywords) {
+  return std::any_of(keywords.begin(), keywords.end(),
+                     [&](const char* keyword) { return schema.Find(keyword) != nullptr; });
+}
 
 // Whether the schema says anything beside a reference and annotations.
 inline bool HasAssertions(const OrderedJson& schema) {
