@@ -68,7 +68,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(absl::string_view body, const ModelC
     RETURN_IF_ERROR(AboutField("tools", context.prompt_format.CheckTakesTools()));
     conversation.tools = std::move(request.tools.functions);
   }
-  if (request.response_format.has_value()) {
+  if (request.response_format.has_value() && !request.response_format->text.empty()) {
     // Told where the checkpoint has words for it, enforced in any case.
     if (context.prompt_format.CheckTakesResponseFormat().ok()) {
       conversation.response_format = std::move(request.response_format->text);

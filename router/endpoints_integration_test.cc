@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "boost/asio/post.hpp"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
 #include "router/testing/router_fixture.h"
@@ -96,6 +98,30 @@ TEST_F(EndpointsTest, GenerateRefusesWithTheFieldsPath) {
   const RawClient::Response response = AskPost("/generate", R"({"text":"x","sampling_params":{"temperature":"hot"}})");
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(ErrorOf(response).at("param").as_string(), "sampling_params.temperature");
+}
+
+// The form of an answer is compiled on the preparation thread, however short the body: while that thread is busy, the
+// loop goes on serving everybody else.
+TEST_F(EndpointsTest, NobodyWaitsForTheFormOfAnothersAnswer) {
+  StartPair();
+  decode_->AnswerEverything(B::Bytes("ab"), proto::FINISH_REASON_LENGTH);
+  absl::Notification is_busy, may_go_on;
+  boost::asio::post(thread_pool_, [&] {
+    is_busy.Notify();
+    may_go_on.WaitForNotification();
+  });
+  is_busy.WaitForNotification();
+  RawClient constrained(port());
+  constrained.Send(Post("/generate", R"({"text":"x","sampling_params":{"regex":"[ab]{2}"}})"));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(AskPost("/generate", R"({"text":"x","sampling_params":{"max_new_tokens":2}})").status, 200);
+  }
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 1), 1)
+      << "the one that waits for the thread";
+  may_go_on.Notify();
+  const RawClient::Response response = constrained.ReadResponse();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(json::parse(response.body).at("text").as_string(), "ab");
 }
 
 TEST_F(EndpointsTest, AnAbortEndsTheAnswerWhereItStands) {

@@ -72,10 +72,16 @@ std::string FormText(absl::string_view more = "") {
 
 std::string ResponseFormatSchema() {
   const std::string plain = Object({{"type", R"({"enum":["text","json_object"]})"}}, "\"type\"");
-  const std::string json_schema = Object({{"schema", R"({"type":"object"})"}, {"strict", kBoolean}}, "\"schema\"");
-  return AnyOf(
-      {plain, Object({{"type", R"({"const":"json_schema"})"}, {"json_schema", json_schema}}, R"("type","json_schema")"),
-       kNull});
+  const std::string schema = Object({{"schema", R"({"type":"object"})"}, {"strict", kBoolean}}, "\"schema\"");
+  const std::string by_schema =
+      Object({{"type", R"({"const":"json_schema"})"}, {"json_schema", schema}}, R"("type","json_schema")");
+  const std::string structure =
+      Object({{"begin", kText}, {"schema", R"({"type":"object"})"}, {"end", kText}}, R"("begin","schema","end")");
+  const std::string by_tags = Object({{"type", R"({"const":"structural_tag"})"},
+                                      {"structures", ArrayOf(structure, ",\"minItems\":1")},
+                                      {"triggers", ArrayOf(R"({"type":"string","minLength":1})", ",\"minItems\":1")}},
+                                     R"("type","structures","triggers")");
+  return AnyOf({plain, by_schema, by_tags, kNull});
 }
 
 // ---- Requests ----
@@ -104,7 +110,7 @@ Fields SamplingFields(const SamplingNames& names, const OpenApiLimits& limits) {
       {"regex", FormText()},
       {"ebnf", FormText()},
       {"json_schema", FormText(",\"contentMediaType\":\"application/json\"")},
-      {"structural_tag", kNothing},
+      {"structural_tag", FormText(",\"contentMediaType\":\"application/json\"")},
       {"no_stop_trim", OneValue("false")},
       {"include_stop_str_in_output", OneValue("false")},
       {"skip_special_tokens", OneValue("true")},

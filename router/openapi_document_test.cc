@@ -175,6 +175,7 @@ const std::set<std::string>& BoundToOthers() {
                                                               "continue_final_message",
                                                               "logit_bias",
                                                               "json_schema",
+                                                              "structural_tag",
                                                               "response_format",
                                                               "thinking",
                                                               "chat_template_kwargs",

@@ -91,7 +91,27 @@ class Compiler {
         const absl::Status added = AddEbnf(form.text, &grammar_, root, from, to);
         return added.ok() ? added : FieldError(form.field, std::string(added.message()));
       }
+      case AnswerForm::Kind::kStructuralTag:
+        return AddStructures(root, from, to);
     }
+    return absl::OkStatus();
+  }
+
+  // Free text in which every trigger begins a structure: begin, JSON of its schema, end; then free text again.
+  absl::Status AddStructures(Nfa* root, int from, int to) {
+    const int behind_text = root->AddState();
+    root->AddDfa(from, TextWithout(answer_.form->triggers), behind_text);
+    root->AddEpsilon(behind_text, to);
+    const int behind = root->AddState();
+    for (const AnswerForm::Structure& structure : answer_.form->structures) {
+      schemas_.push_back(
+          std::make_unique<JsonSchema>(structure.schema, structure.field, &grammar_, &json_, BareText()));
+      const int value_end = root->AddState();
+      RETURN_IF_ERROR(schemas_.back()->AddRoot(root, root->AddText(behind_text, structure.begin), value_end));
+      RETURN_IF_ERROR(schemas_.back()->Define());
+      root->AddEpsilon(root->AddText(value_end, structure.end), behind);
+    }
+    root->AddDfa(behind, TextWithout(answer_.form->triggers), behind_text);
     return absl::OkStatus();
   }
 
@@ -222,7 +242,7 @@ class Compiler {
   Grammar grammar_;
   JsonGrammar json_;
   std::unique_ptr<JsonSchema> schema_;
-  std::vector<std::unique_ptr<JsonSchema>> schemas_;  // of tools
+  std::vector<std::unique_ptr<JsonSchema>> schemas_;  // of tools, or of structures
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // What an answer must be, from the request's tools and response format to the grammar that the workers enforce.
 //
-//   reasoning </think>  then one of   calls | JSON of a schema, or text of a regex or grammar | text, perhaps with
-//   calls
+//   reasoning </think>  then one of   calls | JSON of a schema | text of a regex or grammar
+//                                     | text with structures in it | text, perhaps followed by calls
 //
 // Reasoning is free, but may not write marks of calls: a call is where it is looked for and nowhere else. Calls are
 // written as the checkpoint's format has them (router/parsing/dsml_parser.h, tool_mark_parser.h), and no text inside of

@@ -225,5 +225,27 @@ TEST(AnswerConstraintTest, ErrorsNameTheToolAndThePlace) {
   EXPECT_FALSE(CompileAnswer(answer).ok());
 }
 
+TEST(AnswerConstraintTest, TriggersBeginStructuresInFreeText) {
+  AnswerForm form;
+  form.kind = AnswerForm::Kind::kStructuralTag;
+  form.field = "response_format";
+  form.triggers = {"<f=", "[["};
+  form.structures = {{"<f=n>", Json(R"({"type":"integer"})"), "</f>", "s[0]"},
+                     {"<f=b>", Json(R"({"type":"boolean"})"), "</f>", "s[1]"},
+                     {"[[", Json("true"), "]]", "s[2]"}};
+  const auto constraint = CompileAnswer({.form = form});
+  ASSERT_TRUE(constraint.ok()) << constraint.status();
+  ConstraintProbe probe(**constraint);
+  for (const char* text : {"", "free < text [ x", "<f=n>12</f>", "a<f=b>true</f>b<f=n>-3</f>", "[[{\"a\": 1}]][[null]]",
+                           "<<f=n>1</f>", "[ [", "</f>"}) {
+    EXPECT_TRUE(probe.Accepts(text)) << text;
+  }
+  for (const char* text : {"<f=", "<f=n>12", "<f=n>true</f>", "<f=x>", "a[[", "[[nul]]", "<f=b>1</f>"}) {
+    EXPECT_FALSE(probe.Accepts(text)) << text;
+  }
+  form.structures[1].schema = Json(R"({"not":{}})");
+  EXPECT_EQ(CompileAnswer({.form = form}).status().message(), "s[1]: not is not supported (at /not)");
+}
+
 }  // namespace
 }  // namespace tandem::router

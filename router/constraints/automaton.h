@@ -19,7 +19,7 @@ namespace tandem::router {
 
 // What compiling one request may cost: steps of determinising and of intersecting, for all of its parts together.
 struct CompileBudget {
-  static constexpr int64_t kSteps = 4'000'000;  // some 0.3 s of one thread (docs/performance.md)
+  static constexpr int64_t kSteps = 8'000'000;  // at most some 0.4 s of one thread (docs/performance.md)
   int64_t left = kSteps;
 };
 

@@ -15,6 +15,8 @@ namespace {
 
 // Of the automaton that a rule is written as.
 constexpr int64_t kSizeMax = 16 * kConstraintStatesMax;
+constexpr int64_t kInlineSizeMax = 64;  // of what a rule is written as
+constexpr size_t kCallsAtOnceMax = 256;
 
 class Compiler {
  public:
@@ -25,15 +27,20 @@ class Compiler {
     FindNullable();
     FindCycles(&Compiler::AddFirstCalls, &left_cycle_of_);
     FindCycles(&Compiler::AddLastCalls, &tail_cycle_of_);
+    FindSizes();
     RETURN_IF_ERROR(CheckNoLeftRecursion());
     AddCall(nfa, from, kRoot, to);
     for (size_t i = 0; i < called_.size(); ++i) RETURN_IF_ERROR(Define(called_[i]));
+    if (grammar_.MostCallsAtOnce(kCallsAtOnceMax + 1) > kCallsAtOnceMax) {
+      return absl::ResourceExhaustedError(absl::StrCat("more than ", kCallsAtOnceMax, " rules may begin at one place"));
+    }
     return absl::OkStatus();
   }
 
  private:
   static constexpr uint32_t kRoot = 0;
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr int64_t kNotInline = kInlineSizeMax + 1;
   using Rules = std::vector<uint32_t>;
 
   bool IsNullable(const Expression& expression) const {
@@ -92,9 +99,36 @@ class Compiler {
     }
   }
 
+  void AddAllCalls(const Expression& expression, Rules* calls) const {
+    if (expression.kind == Expression::Kind::kCall) calls->push_back(expression.rule);
+    for (const Expression& part : expression.parts) AddAllCalls(part, calls);
+  }
+
+  // Sizes of rules written in place with all that they call; kNotInline where that is too much, or without end.
+  void FindSizes() {
+    Rules cycle_of;
+    const Rules callees_first = FindCycles(&Compiler::AddAllCalls, &cycle_of);
+    size_.assign(rules_.size(), kNotInline);
+    for (const uint32_t rule : callees_first) {
+      if (cycle_of[rule] != kNone) continue;
+      const int64_t size = 1 + SizeOf(rules_[rule].body);
+      if (size <= kInlineSizeMax) size_[rule] = size;
+    }
+  }
+
+  int64_t SizeOf(const Expression& expression) const {
+    int64_t size = 1;
+    if (expression.kind == Expression::Kind::kChars) size += static_cast<int64_t>(expression.chars.ranges().size());
+    if (expression.kind == Expression::Kind::kCall) size += size_[expression.rule];
+    for (const Expression& part : expression.parts) size = std::min(kNotInline, size + SizeOf(part));
+    if (expression.kind == Expression::Kind::kRepeat) size *= std::max({1, expression.min, expression.max});
+    return std::min(kNotInline, size);
+  }
+
   // Strongly connected components of a graph of rules, by Tarjan's algorithm without recursion: rules of one cycle get
-  // one number, which is kNone for those of no cycle.
-  void FindCycles(void (Compiler::*add_calls)(const Expression&, Rules*) const, Rules* cycle_of) const {
+  // one number, which is kNone for those of no cycle. Returns the rules, those that are called before their callers.
+  Rules FindCycles(void (Compiler::*add_calls)(const Expression&, Rules*) const, Rules* cycle_of) const {
+    Rules callees_first;
     const size_t size = rules_.size();
     std::vector<Rules> calls(size);
     for (size_t i = 0; i < size; ++i) {
@@ -138,10 +172,12 @@ class Compiler {
           member = stack.back();
           stack.pop_back();
           is_open[member] = false;
+          callees_first.push_back(member);
           if (is_cycle) (*cycle_of)[member] = rule;
         } while (member != rule);
       }
     }
+    return callees_first;
   }
 
   absl::Status CheckNoLeftRecursion() const {
@@ -181,11 +217,17 @@ class Compiler {
       begins.emplace_back(other, nfa.AddState());
       return begins.back().second;
     };
+    ExpressionWriter* writer_in_place = nullptr;
     const auto write_call = [&](uint32_t called, int from, int to, bool is_last) {
       const bool goes_on = is_last && tail_cycle_of_[called] != kNone && tail_cycle_of_[called] == tail_cycle_of_[rule];
-      goes_on ? nfa.AddEpsilon(from, begin_of(called)) : AddCall(&nfa, from, called, to);
+      if (size_[called] < kNotInline) {
+        writer_in_place->Write(rules_[called].body, from, to, is_last);
+      } else {
+        goes_on ? nfa.AddEpsilon(from, begin_of(called)) : AddCall(&nfa, from, called, to);
+      }
     };
     ExpressionWriter writer(&nfa, kSizeMax, write_call);
+    writer_in_place = &writer;
     for (size_t i = 0; i < begins.size(); ++i) {
       const auto [member, begin] = begins[i];
       writer.Write(rules_[member].body, begin, end);
@@ -205,6 +247,7 @@ class Compiler {
   std::vector<bool> is_nullable_;
   Rules left_cycle_of_;
   Rules tail_cycle_of_;
+  std::vector<int64_t> size_;
   Rules ids_;     // in the grammar; kNone: not called yet
   Rules called_;  // in order of their first call
 };

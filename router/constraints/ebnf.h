@@ -1,11 +1,13 @@
 // A grammar in EBNF (ebnf_parser.h) as rules of a Grammar.
 //
-// Rules are rules there, but for two things. What is called must read something: a rule that may be empty is defined
-// without the empty text, and its callers may go around it. And a rule that ends in a call to itself, or to one that
-// ends in a call to it, goes on in place instead: lists that are written as `list ::= item list | item` are as long as
-// they like, where calls within calls are bounded. Left recursion, direct or through rules that may be empty, is
-// refused, naming the rules. Work is bounded by the grammar's budget. Tested by ebnf_test.cc against a recogniser that
-// tries everything, and by tests/e2e/constraint_fields_test.py against Lark.
+// Small rules that never call themselves are written where they are called. Others are rules there, but for two things.
+// What is called must read something: a rule that may be empty is defined without the empty text, and its callers may
+// go around it. And a rule that ends in a call to itself, or to one that ends in a call to it, goes on in place
+// instead: lists that are written as `list ::= item list | item` are as long as they like, where calls within calls are
+// bounded. Left recursion, direct or through rules that may be empty, is refused, naming the rules. Work is bounded by
+// the grammar's budget, and what a worker must look at for one token by the number of rules that may begin at one
+// place. Tested by ebnf_test.cc against a recogniser that tries everything, and by tests/e2e/constraint_fields_test.py
+// against Lark.
 #pragma once
 
 #include "absl/status/status.h"

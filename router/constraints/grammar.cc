@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -100,6 +101,28 @@ absl::Status Grammar::DefineAs(uint32_t rule, const Nfa& nfa, bool may_be_empty)
   rules_[rule] = may_be_empty ? *std::move(dfa) : WithoutEmptyText(*std::move(dfa));
   num_states_ += static_cast<int>(rules_[rule].states.size());
   return absl::OkStatus();
+}
+
+size_t Grammar::MostCallsAtOnce(size_t enough) const {
+  size_t most = 0;
+  for (const Dfa& rule : rules_) {
+    for (const Dfa::State& state : rule.states) {
+      std::vector<uint32_t> called;
+      absl::flat_hash_set<uint32_t> seen;
+      const auto add = [&](const Dfa::State& from) {
+        for (const auto& [other, to] : from.calls) {
+          if (called.size() < enough && seen.insert(other).second) called.push_back(other);
+        }
+      };
+      add(state);
+      for (size_t i = 0; i < called.size(); ++i) {
+        if (!rules_[called[i]].empty()) add(rules_[called[i]].states[0]);
+      }
+      most = std::max(most, called.size());
+      if (most >= enough) return most;
+    }
+  }
+  return most;
 }
 
 absl::StatusOr<proto::Constraint> Grammar::Finish(uint32_t root, absl::Span<const uint32_t> end_tokens) const {

@@ -5,6 +5,7 @@
 // look ahead. Bounded in states and in bytes. Tested by grammar_test.cc, and through those who write rules.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Grammar final {
   absl::Status Define(uint32_t rule, const Nfa& nfa) { return DefineAs(rule, nfa, /*may_be_empty=*/true); }
   // The same without the empty text: what is called must read something. Callers go around it where it may be empty.
   absl::Status DefineNonEmpty(uint32_t rule, const Nfa& nfa) { return DefineAs(rule, nfa, /*may_be_empty=*/false); }
+  // The most rules that may begin at one place, calls of calls included; no more than `enough` are counted.
+  size_t MostCallsAtOnce(size_t enough) const;
   // Of all that is compiled for this grammar.
   CompileBudget* budget() { return &budget_; }
 

@@ -1,5 +1,6 @@
 // The fields that say which form an answer must have: `response_format`, whose words chat tells the model, too, and
-// SGLang's `json_schema`, `regex` and `ebnf`. A request has one of them at most. Tested by response_format_test.cc.
+// SGLang's `json_schema`, `regex`, `ebnf` and `structural_tag`. A request has one of them at most. Tested by
+// response_format_test.cc.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,7 @@ namespace tandem::router {
 inline constexpr size_t kFormTextBytesMax = 64 * 1024;
 
 struct ResponseFormat {
-  std::string text;  // JSON of the value, keys and numbers as the client wrote them
+  std::string text;  // JSON of the value, keys and numbers as the client wrote them; "": nothing to tell the model
   AnswerForm form;
 };
 
@@ -23,7 +24,8 @@ struct ResponseFormat {
 absl::StatusOr<std::optional<ResponseFormat>> ParseResponseFormat(const boost::json::object& request,
                                                                   absl::string_view body);
 
-// One of `json_schema` (a text that holds a schema), `regex` and `ebnf` of the object; nothing where it has none. path:
+// One of `json_schema` (a text that holds a schema), `regex`, `ebnf` and `structural_tag` (a text that holds what
+// response_format would) of the object; nothing where it has none. path:
 // where the object stands, for messages: "" or "sampling_params.". INVALID_ARGUMENT naming the field.
 absl::StatusOr<std::optional<AnswerForm>> ParseFormFields(const boost::json::object& object, const std::string& path);
 

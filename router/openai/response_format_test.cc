@@ -43,6 +43,33 @@ TEST(ResponseFormatTest, TheValueKeepsItsKeysAndNumbers) {
   }
 }
 
+TEST(ResponseFormatTest, StructuresInFreeText) {
+  const ResponseFormat format = *Parse(R"({"response_format":{"type":"structural_tag","triggers":["<f="],"structures":[
+                {"begin":"<f=a>","schema":{"type":"integer"},"end":"</f>"},{"begin":"<f=b>","schema":true,"end":""}]}})")
+                                     .value();
+  EXPECT_EQ(format.text, "") << "no words for it are known";
+  EXPECT_EQ(format.form.kind, AnswerForm::Kind::kStructuralTag);
+  ASSERT_EQ(format.form.structures.size(), 2u);
+  EXPECT_EQ(format.form.structures[0].begin, "<f=a>");
+  EXPECT_EQ(format.form.structures[0].schema.Find("type")->text, "integer");
+  EXPECT_EQ(format.form.structures[1].field, "response_format.structures[1].schema");
+  const auto error = [](const std::string& members) {
+    return Error(R"({"response_format":{"type":"structural_tag",)" + members + "}}");
+  };
+  const std::string structures = R"("structures":[{"begin":"<f>","schema":{},"end":"</f>"}])";
+  EXPECT_EQ(error(structures), "response_format.triggers: must be an array with at least one element");
+  EXPECT_EQ(error(R"("triggers":["<"])"), "response_format.structures: must be an array with at least one element");
+  EXPECT_EQ(error(R"("triggers":[""],)" + structures), "response_format.triggers[0]: must not be empty");
+  EXPECT_EQ(error(R"("triggers":["<g"],)" + structures),
+            "response_format.structures[0].begin: must begin with one of the triggers");
+  EXPECT_EQ(error(R"("format":{})"), "response_format.format: is not supported; structures and triggers are");
+  for (const char* overlapping :
+       {R"(["aba"])", R"(["<f","f>"])", R"(["<","<f"])", R"(["<f","<f"])", R"(["abcd","bc"])"}) {
+    EXPECT_EQ(error(R"("triggers":)" + std::string(overlapping)).find("response_format.triggers: must not overlap"), 0u)
+        << overlapping;
+  }
+}
+
 TEST(ResponseFormatTest, FormsInWordsOfTheirOwn) {
   const auto parse = [](const char* object) { return ParseFormFields(boost::json::parse(object).get_object(), "p."); };
   EXPECT_FALSE(parse(R"({"regex":null,"x":1})").value().has_value());
@@ -66,7 +93,7 @@ TEST(ResponseFormatTest, EachErrorNamesItsField) {
   EXPECT_EQ(Error(R"({"response_format":"json"})"), "response_format: must be an object, got a string");
   EXPECT_EQ(Error(R"({"response_format":{}})"), "response_format.type: is required");
   EXPECT_EQ(Error(R"({"response_format":{"type":"xml"}})"),
-            "response_format.type: must be text, json_object or json_schema, got \"xml\"");
+            "response_format.type: must be text, json_object, json_schema or structural_tag, got \"xml\"");
   EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema"}})"), "response_format.json_schema: is required");
   EXPECT_EQ(Error(R"({"response_format":{"type":"json_schema","json_schema":{"name":"n"}}})"),
             "response_format.json_schema.schema: is required");

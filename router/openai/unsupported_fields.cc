@@ -48,8 +48,9 @@ constexpr UnsupportedField kCommonFields[] = {
 
 // Beside temperature and its like: of the request itself, or of /generate's sampling_params.
 constexpr UnsupportedField kSamplingFields[] = {
-    {"structural_tag", Never, "null"},       {"stop_regex", IsEmptyArray, "[]"},
-    {"no_stop_trim", IsFalse, "false"},      {"include_stop_str_in_output", IsFalse, "false"},
+    {"stop_regex", IsEmptyArray, "[]"},
+    {"no_stop_trim", IsFalse, "false"},
+    {"include_stop_str_in_output", IsFalse, "false"},
     {"skip_special_tokens", IsTrue, "true"},
 };
 

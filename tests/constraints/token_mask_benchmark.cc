@@ -8,12 +8,14 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "base/check.h"
 #include "model/token_mask/token_bytes.h"
 #include "router/tokenizer/tokenizer.h"
+#include "router/tokenizer/utf8.h"
 #include "tests/constraints/constraint_probe.h"
 
 namespace tandem {
@@ -46,6 +48,34 @@ router::AnswerConstraint Call(const char* parameters) {
   return answer;
 }
 
+using Kind = router::AnswerForm::Kind;
+
+router::AnswerConstraint Form(Kind kind, std::string text) {
+  return {.form = router::AnswerForm{.kind = kind, .text = std::move(text), .field = "form"}};
+}
+
+// As many characters may come first, each with a state of its own behind it.
+std::string LettersApart(uint32_t count) {
+  std::string regex;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i > 0) regex += '|';
+    router::AppendUtf8(0x4E00 + i, &regex);
+    regex += 'a' + static_cast<char>(i % 26);
+  }
+  return regex;
+}
+
+// What takes the most work before it is refused.
+void PrintRefusals() {
+  for (const char* regex : {"[ab]*a[ab]{30}", "(a?b?c?d?e?f?g?h?){400}", "([^a]*b|[^b]*c|[^c]*d|[^d]*e|[^e]*f){1,200}",
+                            "(\\w+\\s?){1,2000}", "(x{0,5000}y?){9}", "(([ab]{0,99}c?){0,9}d?){9}"}) {
+    const double begin = ThreadMicroseconds();
+    const auto compiled = testing::CompileAnswer(Form(Kind::kRegex, regex));
+    std::printf("%-60s %s, %.0f ms\n", regex, compiled.ok() ? "compiled" : "refused",
+                (ThreadMicroseconds() - begin) / 1e3);
+  }
+}
+
 std::vector<Case> Cases() {
   constexpr char kParameters[] =
       R"({"type":"object","properties":{"city":{"type":"string"},"unit":{"enum":["celsius","fahrenheit"]},
@@ -55,7 +85,12 @@ std::vector<Case> Cases() {
           {"schema", Schema(kParameters)},
           {"maxLength 200", Schema(R"({"type":"string","maxLength":200})")},
           {"pattern", Schema(R"({"type":"string","pattern":"^([a-z]+ ?){1,20}$"})")},
-          {"required call", Call(kParameters)}};
+          {"required call", Call(kParameters)},
+          {"regex", Form(Kind::kRegex, R"((\w+@\w+\.(com|org)(, )?){1,5})")},
+          {"ebnf", Form(Kind::kEbnf,
+                        "root ::= expr\nexpr ::= term ((\"+\" | \"-\") term)*\n"
+                        "term ::= [0-9]+ | \"(\" expr \")\"")},
+          {"8,000 letters", Form(Kind::kRegex, LettersApart(8000))}};
 }
 
 // Tokens that are likely in text are drawn more often than marks and single bytes: uniform among ten random allowed
@@ -133,6 +168,7 @@ int main(int argc, char** argv) {
               vocabulary->rest().nodes().size());
   const auto tokenizer = tandem::router::Tokenizer::Parse(json);
   if (!tokenizer.ok()) return 1;
+  tandem::PrintRefusals();
   for (const tandem::Case& of : tandem::Cases()) tandem::Run(of, **tokenizer, vocabulary);
   return 0;
 }

@@ -71,6 +71,12 @@ def chat(client, **fields):
     return [(choice.message.content, choice.finish_reason) for choice in answer.choices]
 
 
+def chat_many(client, **fields):
+    messages = [{"role": "user", "content": "Say something."}]
+    answer = client.chat.completions.create(model=MODEL, messages=messages, n=4, **DRAWN, **fields)
+    return [(choice.message.content, choice.finish_reason) for choice in answer.choices]
+
+
 def complete(client, **fields):
     answer = client.completions.create(model=MODEL, prompt="Say something.", max_tokens=1500, n=4, **DRAWN, **fields)
     return [(choice.text, choice.finish_reason) for choice in answer.choices]
@@ -138,6 +144,46 @@ def test_every_prompt_and_every_form_of_an_answer_is_held_to_it(cluster, client)
     assert re.fullmatch(pattern, "".join(choice.text for piece in pieces for choice in piece.choices))
 
 
+STRUCTURES = {
+    "triggers": ["<"],
+    "structures": [
+        {"begin": "<n>", "schema": {"type": "integer", "minimum": 1, "maximum": 12}, "end": "</>"},
+        {"begin": "<s>", "schema": SCHEMA, "end": "</>"},
+    ],
+}
+
+
+def structures_in(text, is_cut):
+    """Names and values of what every trigger begins; the last one may be missing its end where the answer was cut."""
+    found, at = [], 0
+    while (begin := text.find("<", at)) >= 0:
+        name = text[begin + 1 : begin + 2]
+        try:
+            value, at = json.JSONDecoder().raw_decode(text, begin + 3)
+            if len(text) - at < 3:
+                raise ValueError("no end")
+        except ValueError:
+            assert is_cut, text
+            return found
+        assert text[begin : begin + 3] in ("<n>", "<s>") and text[at : at + 3] == "</>", text
+        found.append((name, value))
+        at += 3
+    return found
+
+
+def test_what_begins_with_a_trigger_is_a_structure(cluster, client, micro):
+    # Random weights rarely write one letter among thousands: it is made likely.
+    vocab = json.loads((micro / "tokenizer.json").read_text())["model"]["vocab"]
+    fields = {"logit_bias": {str(vocab["<"]): 7}, "max_tokens": 300, "seed": 7}
+    format = {"type": "structural_tag"} | STRUCTURES
+    answers = chat_many(client, **fields, extra_body={"response_format": format})
+    answers += chat_many(client, **fields, extra_body={"structural_tag": json.dumps(STRUCTURES)})
+    found = [structure for text, reason in answers for structure in structures_in(text, reason == "length")]
+    assert len(found) >= 8 and {name for name, _ in found} == {"n", "s"}, answers
+    for name, value in found:
+        jsonschema.validate(value, STRUCTURES["structures"]["ns".index(name)]["schema"])
+
+
 def test_the_model_thinks_first(client, micro):
     tokenizer = json.loads((micro / "tokenizer.json").read_text())
     (think_end,) = [token["id"] for token in tokenizer["added_tokens"] if token["content"] == "</think>"]
@@ -161,7 +207,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
     ({"regex": "a", "ebnf": "root ::= \"a\""}, "ebnf", "is allowed only where regex is not sent"),
     ({"regex": "a", "response_format": {"type": "json_object"}}, "regex", "only where response_format is not sent"),
     ({"regex": "a", "ignore_eos": True}, "ignore_eos", "must be false where regex says how the answer ends"),
-    ({"structural_tag": "{}"}, "structural_tag", "is not supported"),
+    ({"structural_tag": "{}"}, "structural_tag.triggers", "at least one element"),
 ])
 def test_what_cannot_be_enforced_is_refused_by_name(cluster, client, fields, param, part):
     for create, prompt in [(client.completions.create, {"prompt": "a"}),
