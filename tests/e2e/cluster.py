@@ -32,6 +32,8 @@ from tests.e2e.proxy import Proxy
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 MODEL = "deepseek-v3.2"
+# Of both workers, in every test: cuda:0 runs them on a device.
+DEVICE = os.environ.get("TANDEM_DEVICE", "cpu")
 # Bounds of what is waited for: only a failure takes so long, on the slowest machine too.
 START_SECONDS = 120
 STOP_SECONDS = 60
@@ -410,6 +412,7 @@ class Cluster:
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "chunked_prefill_size": self.options.chunked_prefill_size,
             "lanes": list(self.options.lanes),
+            "device": DEVICE,
         } | PATIENT_WORKER | self.options.prefill
         shared = self._shared_by_all()
         if self.options.prefill_checkpoint is not None:
@@ -460,6 +463,7 @@ class Cluster:
             "admin_port": ports[f"decode_admin{number}"],
             "kv_cache_tokens": self.options.kv_cache_tokens,
             "lanes": list(self.options.lanes),
+            "device": DEVICE,
         } | PATIENT_DECODE | self.options.decode
         config = self._overridden(self._shared_by_all(), process, overrides)
         self.decodes[number] = self._start("decode_worker", number, config, process["admin_port"])
