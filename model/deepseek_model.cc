@@ -87,6 +87,11 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   RETURN_IF_ERROR(NoRoom("the workspace", model->workspace_.status()));
   RETURN_IF_ERROR(NoRoom("the rope table", model->rope_memory_.status()));
   RETURN_IF_ERROR(model->BuildRopeTable());
+  if (!backend.is_host()) {
+    LOG_INFO("the model is on its device", {"device", backend.name()},
+             {"weight_bytes", model->weights_->copies.num_bytes()}, {"kv_pool_bytes", model->kv_.num_bytes()},
+             {"workspace_bytes", model->workspace_.num_bytes()});
+  }
   return model;
 }
 

@@ -101,6 +101,25 @@ TEST_F(DummyWeightsTest, HaveEveryTensorAndTheSpreadOfALinear) {
   EXPECT_LT(SpreadOf(values), expected * 1.6);
 }
 
+TEST_F(DummyWeightsTest, MayBeBf16WhichADeviceRefusesForExperts) {
+  ModelConfig config = config_;
+  config.has_fp8_weights = false;
+  auto on_host = MakeDummyWeights(host_, config, false, 1);
+  ASSERT_TRUE(on_host.ok()) << on_host.status();
+  EXPECT_TRUE((*on_host)->has_bf16_experts());
+  for (const float logit : Logits(host_, *std::move(on_host))) ASSERT_TRUE(std::isfinite(logit));
+
+  DetachedBackend detached;
+  auto apart = MakeDummyWeights(detached, config, false, 1);
+  ASSERT_TRUE(apart.ok()) << apart.status();
+  const kvcache::KvLayout layout{.num_layers = config.num_hidden_layers, .num_pages = 2};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  const absl::Status refused =
+      DeepseekModel::Create(detached, *std::move(apart), layout, absl::MakeSpan(pool), {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(refused.message(), "the model's experts are BF16, detached runs FP8 experts only");
+}
+
 TEST_F(DummyWeightsTest, HaveAHashOfConfigurationAndSeed) {
   const std::string hash = DummyModelHash(config_, 1);
   EXPECT_EQ(hash.size(), 64u);

@@ -30,6 +30,7 @@ class KvMirror final {
 
   // RESOURCE_EXHAUSTED where the device has no room for the pool.
   const absl::Status& status() const { return memory_.status(); }
+  int64_t num_bytes() const { return memory_.num_bytes(); }
 
   kernels::Matrix<uint8_t> LatentPages(int layer) const;  // [pages, LatentPageBytes(kv_cache_dtype)]
   kernels::Matrix<uint8_t> IndexPages(int layer) const;   // [pages, 8448]

@@ -91,7 +91,11 @@ absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor
   if (checkpoint_ != nullptr) {
     ASSIGN_OR_RETURN(executor, model::DeepseekModel::Create(backend, checkpoint_, layout, pool_bytes, model_options));
   } else {
-    ASSIGN_OR_RETURN(auto weights, model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed));
+    auto made = model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed);
+    if (!made.ok()) {
+      return absl::Status(made.status().code(), absl::StrCat("the weights: ", made.status().message()));
+    }
+    std::unique_ptr<const model::ModelWeights> weights = *std::move(made);
     ASSIGN_OR_RETURN(executor,
                      model::DeepseekModel::Create(backend, std::move(weights), layout, pool_bytes, model_options));
   }
