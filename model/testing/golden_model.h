@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
@@ -59,6 +60,9 @@ class LayerAlone final {
   std::unique_ptr<const ModelWeights> weights_;
 };
 
+// checkpoints/tandem-tiny, the trained one, by that name; else the one of tools/make_checkpoint with seed 1.
+std::shared_ptr<const Checkpoint> OpenGoldenCheckpoint(const std::string& name);
+
 class GoldenModel final {
  public:
   // backend: outlives this; null: the host, one thread.
@@ -69,6 +73,7 @@ class GoldenModel final {
   kernels::Backend& backend() const { return backend_; }
   const std::shared_ptr<const Checkpoint>& checkpoint() const { return checkpoint_; }
   int vocab_size() const { return vocab_; }
+  std::vector<int32_t> TokensOf(int n) const { return golden_.Ints(absl::StrCat("c", n, ".tokens")); }
 
   struct Comparison {
     double d = 0;              // over all stored rows

@@ -6,6 +6,8 @@ mistake anywhere in the layer shows.
 """
 
 import json
+import random
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,7 @@ from tools.reference.safetensors_io import bf16, e4m3, f32, i32
 
 @dataclass(frozen=True)
 class Golden:
-    """What one file holds of one checkpoint of tools/make_checkpoint."""
+    """What one file holds of one checkpoint: of tools/make_checkpoint, or the trained checkpoints/tandem-tiny."""
 
     checkpoint: str
     contexts: tuple
@@ -25,6 +27,7 @@ class Golden:
     stage_context: int = 0  # the context whose layers are stored stage by stage; 0: none
     has_bounds: bool = True  # what noise does to each run; costs three more passes each
     switches: model.Switches = model.Switches()
+    is_dialogue: bool = False  # tokens are a dialogue's, as the trained model knows them; else they are random
 
 
 BF16_LATENT = model.Switches(fp8_latent=False)  # the records of kv_cache_dtype bfloat16
@@ -41,6 +44,11 @@ GOLDENS = {
     "v32-tiny-calm-4097": Golden("v32-tiny-calm", (4097,), has_layers=False, has_bounds=False),
     "v32-tiny-calm-bf16-4097": Golden(
         "v32-tiny-calm", (4097,), has_layers=False, has_bounds=False, switches=BF16_LATENT
+    ),
+    # Trained weights, with rows beyond index_topk (128) even in the shorter context.
+    "tandem-tiny": Golden("tandem-tiny", (135, 200), stage_context=135, is_dialogue=True),
+    "tandem-tiny-bf16": Golden(
+        "tandem-tiny", (200,), has_layers=False, switches=BF16_LATENT, is_dialogue=True
     ),
 }
 LOGIT_COLUMNS = 1024
@@ -64,6 +72,18 @@ def token_ids(n, vocab_size):
         x = (1664525 * x + 1013904223) % 2**32
         tokens.append((x >> 8) % vocab_size)
     return np.array(tokens)
+
+
+def dialogue_ids(n, checkpoint_folder):
+    """The first n tokens of a held-out dialogue with tools (tools/train_tiny/tasks)."""
+    folder = str(make_goldens.GOLDEN.parents[1] / "tools" / "train_tiny")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    from data import Encoder
+    from tasks import tool_calls
+
+    ids, _ = Encoder(str(checkpoint_folder / "tokenizer.json")).encode(tool_calls.tools(random.Random(1), True, True, 4))
+    return ids[:n].astype(np.int64)
 
 
 def positions_of(n):
@@ -172,10 +192,10 @@ def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
     return tensors, {run: _bounds(noisy, out.logits, _is_steady(out, 1), positions)}
 
 
-def make_context(golden, loaded, n):
+def make_context(golden, loaded, tokens):
     """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
-    c = loaded.config
-    tokens, positions = token_ids(n, c.vocab_size), positions_of(n)
+    c, n = loaded.config, len(tokens)
+    positions = positions_of(n)
     tensors, bounds = {"tokens": i32(tokens), "positions": i32(positions)}, {}
     with_stages = n == golden.stage_context
     runs = []
@@ -194,7 +214,8 @@ def make(folder, checkpoint_folder, name):
     golden, loaded = GOLDENS[name], checkpoint.Checkpoint(checkpoint_folder)
     tensors, bounds = {}, {}
     for n in golden.contexts:
-        made = make_context(golden, loaded, n)
+        tokens = dialogue_ids(n, checkpoint_folder) if golden.is_dialogue else token_ids(n, loaded.config.vocab_size)
+        made = make_context(golden, loaded, tokens)
         tensors |= made[0]
         bounds |= made[1]
     # One gap for all contexts of a run: the short ones have too few near ties to find theirs.
