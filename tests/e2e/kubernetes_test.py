@@ -189,6 +189,10 @@ def test_refusals_and_nonsense_are_told_once_and_what_is_known_stays(fresh_clust
         put(kube, cluster, "decode", 0)
         wait_until(lambda: count(cluster, "workers are watched again") == 2, cluster.router.tail)
         assert count(cluster, "workers are listed, not watched") == 2
+        kube.refuse("watch", 200, body="x" * (3 << 20))
+        kube.cut_watches()
+        wait_until(lambda: count(cluster, "an event is larger than 2097152 bytes") == 2, cluster.router.tail)
+        ask(cluster)
         assert kube.token not in cluster.router.log.read_text()
 
 
