@@ -1,6 +1,6 @@
 // The linear layers: Fp8Linear, Fp8GroupedLinear, Bf16Linear, Bf16LinearF32. Here are their borders; the arithmetic is
-// in warp_product.cuh. Operands are read 16 bytes at a time, so rows must begin on such addresses. Tested by
-// linear_device_test.cc; docs/kernels/linear.md has the numbers.
+// in warpgroup_product.cuh and split_product.cuh. The copy engine reads operands 16 bytes at a time, so rows must begin
+// on such addresses. Tested by linear_device_test.cc; docs/kernels/linear.md has the numbers.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.h"
@@ -77,7 +77,8 @@ void CheckGroups(OpBorder& border, absl::Span<const Fp8Weight> weights, int64_t 
   const Fp8Weight& first = weights.front();
   const int64_t distance = weights.size() > 1 ? weights[1].weight.data - first.weight.data : 0;
   const int64_t scale_distance = weights.size() > 1 ? weights[1].scale.data - first.scale.data : 0;
-  border.Require(distance % 16 == 0, "distance of weights in bytes", distance, "a multiple of 16");
+  border.Require(distance % 16 == 0 && distance >= 0, "distance of weights in bytes", distance,
+                 "a multiple of 16, not negative");
   for (size_t g = 0; g < weights.size() && border.ok(); ++g) {
     const auto group = static_cast<int64_t>(g);
     CheckFp8Weight(border, weights[g], out_dim, in_dim);
@@ -112,7 +113,7 @@ absl::Status Fp8GroupedLinear(Stream stream, const Fp8GroupedLinearArgs& args) {
   const auto num_groups = static_cast<int64_t>(args.weights.size());
   const int64_t num_pairs = args.y.shape[0], out_dim = args.y.shape[1];
   OpBorder border("Fp8GroupedLinear");
-  border.Require(num_groups > 0, "weights", num_groups, "at least one");
+  border.Require(num_groups > 0 && num_groups <= kMaxGroups, "weights", num_groups, "1 to 1024");
   if (!border.ok()) return border.status();
   CheckGroups(border, args.weights, out_dim, in_dim);
   CheckSegments(border, args.k_segments, in_dim);

@@ -497,7 +497,7 @@ TEST_F(LinearBorderTest, RefusesExpertsAtUnequalDistances) {
   const auto rows_from = [&](int64_t begin) { return Fp8Weight{weight_.view().Slice(begin, 64), w_scale_}; };
   EXPECT_EQ(run({rows_from(0), rows_from(16), rows_from(48)}),
             "Fp8GroupedLinear: group is 2, must be as far from the one before as the second is from the first");
-  EXPECT_EQ(run({}), "Fp8GroupedLinear: weights is 0, must be at least one");
+  EXPECT_EQ(run({}), "Fp8GroupedLinear: weights is 0, must be 1 to 1024");
 }
 
 }  // namespace

@@ -9,7 +9,9 @@
 //   tolerances of docs/kernels/numerics.md of those on a CPU. Ops that only move or select (GatherRows, Argmax, TopK,
 //   MoeGroupRows, the cache writes) give the same bits as there.
 // - Fp8GroupedLinear needs experts at equal distances in memory: weights[g] begins g * (weights[1] - weights[0]) after
-//   weights[0], and so do the scales.
+//   weights[0], and so do the scales. At most 1024 experts.
+// - Linear layers and the MLA projections need rows of x and of weights at multiples of 16 bytes. They may read weights
+//   before earlier kernels of the stream have ended: what writes weights must be over (a Synchronize) before.
 // In builds without CUDA every op is UNIMPLEMENTED. Tested by *_device_test.cc against kernels/ops.h on the host; these
 // skip, saying so, where there is no device.
 #pragma once

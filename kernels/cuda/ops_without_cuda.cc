@@ -1,5 +1,6 @@
 // Builds without CUDA have the same ops, and each says what is missing.
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product.cuh"
 
 namespace tandem::kernels::cuda {
 namespace {
@@ -33,5 +34,6 @@ absl::Status SwiGlu(Stream, const SwiGluArgs&) { return NoCuda(); }
 absl::Status MoeRouter(Stream, const MoeRouterArgs&) { return NoCuda(); }
 absl::Status MoeGroupRows(Stream, const MoeGroupRowsArgs&) { return NoCuda(); }
 absl::Status MoeCombine(Stream, const MoeCombineArgs&) { return NoCuda(); }
+absl::Status LaunchProduct(Stream, absl::string_view, ProductKind, ProductTask) { return NoCuda(); }
 
 }  // namespace tandem::kernels::cuda

@@ -1,5 +1,4 @@
-// Chooses and launches the kernel of a product. The choice of a kernel is by kind alone, never by the number of rows: a
-// row's bits must not depend on it.
+// Chooses the kernel of a product, by kind alone, never by the number of rows: a row's bits must not depend on it.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.h"
@@ -9,17 +8,12 @@
 namespace tandem::kernels::cuda {
 namespace {
 
-template <Operands kOperands, typename Output>
-void LaunchWarpProduct(Stream stream, const ProductTask& task) {
-  const int64_t row_tiles = task.group_offsets == nullptr ? (task.num_rows + kWarpTile - 1) / kWarpTile
-                                                          : TileBound(task.num_rows, task.num_groups, kWarpTile);
-  const dim3 grid(static_cast<unsigned>((task.out_dim + kWarpTile - 1) / kWarpTile), static_cast<unsigned>(row_tiles),
+absl::Status LaunchWarpProduct(Stream stream, absl::string_view op, const ProductTask& task) {
+  const dim3 grid(static_cast<unsigned>((task.out_dim + kWarpTile - 1) / kWarpTile),
+                  static_cast<unsigned>((task.num_rows + kWarpTile - 1) / kWarpTile),
                   static_cast<unsigned>(task.num_heads));
-  if (task.k_segments == 1) {
-    WarpProductKernel<kOperands, Output, false><<<grid, kWarpThreads, 0, stream>>>(task);
-  } else {
-    WarpProductKernel<kOperands, Output, true><<<grid, kWarpThreads, 0, stream>>>(task);
-  }
+  WarpProductKernel<<<grid, kWarpThreads, 0, stream>>>(task);
+  return LaunchStatus(op);
 }
 
 }  // namespace
@@ -29,19 +23,15 @@ absl::Status LaunchProduct(Stream stream, absl::string_view op, ProductKind kind
   task.steps_of_segment = static_cast<int>((task.in_bytes / task.k_segments + kStepBytes - 1) / kStepBytes);
   switch (kind) {
     case ProductKind::kE4m3ToBf16:
-      LaunchWarpProduct<Operands::kE4m3, __nv_bfloat16>(stream, task);
-      break;
+      return LaunchE4m3ToBf16(stream, op, task);
     case ProductKind::kBf16ToBf16:
-      LaunchWarpProduct<Operands::kBf16, __nv_bfloat16>(stream, task);
-      break;
+      return LaunchBf16ToBf16(stream, op, task);
     case ProductKind::kBf16ToF32:
-      LaunchWarpProduct<Operands::kBf16, float>(stream, task);
-      break;
+      return LaunchBf16ToF32(stream, op, task);
     case ProductKind::kTransposedBf16ToBf16:
-      LaunchWarpProduct<Operands::kBf16Transposed, __nv_bfloat16>(stream, task);
-      break;
+      return LaunchWarpProduct(stream, op, task);
   }
-  return LaunchStatus(op);
+  return absl::InternalError("unknown kind of product");
 }
 
 }  // namespace tandem::kernels::cuda

@@ -11,6 +11,9 @@
 
 namespace tandem::kernels::cuda {
 
+// Groups of rows whose sizes only the device knows, at most.
+inline constexpr int kMaxGroups = 1024;
+
 enum class ProductKind {
   kE4m3ToBf16,            // with scales; w is [out_dim, in_dim]
   kBf16ToBf16,            // w is [out_dim, in_dim]
@@ -36,6 +39,7 @@ struct ProductTask {
   int64_t in_bytes = 0;  // of a row of x; a multiple of 16
   int k_segments = 1;
   int steps_of_segment = 0;  // of 128 bytes
+  int shape = -1;  // of tiles, for tests and benchmarks: number of the kernel's list; -1: the best by its model
 
   // Heads: one product each, this many bytes apart. Groups: weights and scales likewise; offsets in device memory.
   int num_heads = 1;
@@ -53,5 +57,10 @@ inline constexpr int kStepBytes = 128;
 // Enqueues the product of task, whose shapes, strides and alignment its op has checked. steps_of_segment is filled
 // here. No rows or no outputs: nothing. Errors name `op`.
 absl::Status LaunchProduct(Stream stream, absl::string_view op, ProductKind kind, ProductTask task);
+
+// Its parts, each compiled on its own.
+absl::Status LaunchE4m3ToBf16(Stream stream, absl::string_view op, const ProductTask& task);
+absl::Status LaunchBf16ToBf16(Stream stream, absl::string_view op, const ProductTask& task);
+absl::Status LaunchBf16ToF32(Stream stream, absl::string_view op, const ProductTask& task);
 
 }  // namespace tandem::kernels::cuda

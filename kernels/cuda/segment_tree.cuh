@@ -5,10 +5,25 @@
 
 namespace tandem::kernels::cuda {
 
-// kCount sums at once, in registers. Where !kIsUsed there is one segment and nothing to keep.
-template <int kCount, bool kIsUsed>
-struct SegmentTree {
-  // sums: of segment `segment` (ascending from 0). After the last of 1, 2, 4 or 8 segments they are the tree's.
+enum class Waiting {
+  kNowhere,    // one segment: nothing to keep
+  kRegisters,  // up to 32 sums a thread
+  kSpread,     // 64: registers for neighbours, shared memory for pairs, a thread's local memory for the first half
+};
+
+// kCount sums of each of a block's threads. Add is called for segments 0, 1, ...; after the last of 1, 2, 4 or 8 the
+// sums are the tree's.
+template <int kCount, Waiting kWaiting>
+struct SegmentTree;
+
+template <int kCount>
+struct SegmentTree<kCount, Waiting::kNowhere> {
+  __device__ SegmentTree(float*, int) {}
+};
+
+template <int kCount>
+struct SegmentTree<kCount, Waiting::kRegisters> {
+  __device__ SegmentTree(float*, int) {}
   __device__ void Add(int segment, float (&sums)[kCount]) {
     bool is_carried = true;
 #pragma unroll
@@ -26,7 +41,38 @@ struct SegmentTree {
   }
   float waiting[3][kCount];
 };
+
 template <int kCount>
-struct SegmentTree<kCount, false> {};
+struct SegmentTree<kCount, Waiting::kSpread> {
+  // shared: this thread's first float of [kCount, stride].
+  __device__ SegmentTree(float* shared, int stride) : pairs(shared), stride(stride) {}
+  __device__ void Add(int segment, float (&sums)[kCount]) {
+    if ((segment & 1) == 0) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) single[k] = sums[k];
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sums[k] = __fadd_rn(single[k], sums[k]);
+    if ((segment & 2) == 0) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) pairs[k * stride] = sums[k];
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sums[k] = __fadd_rn(pairs[k * stride], sums[k]);
+    if ((segment & 4) == 0) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) half[k] = sums[k];
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) sums[k] = __fadd_rn(half[k], sums[k]);
+  }
+  float single[kCount];
+  float* pairs;
+  int stride;
+  volatile float half[kCount];  // used once a tile; volatile keeps it out of registers
+};
 
 }  // namespace tandem::kernels::cuda
