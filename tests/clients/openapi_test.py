@@ -31,7 +31,9 @@ def small_cluster(tmp_path):
 @pytest.mark.large
 def test_the_surface_is_what_its_document_says(small_cluster, tmp_path):
     document = json.loads(clusters.get(small_cluster.url + "/openapi.json")[1])
-    operations = sum(len(set(path) - {"parameters"}) for path in document["paths"].values())
+    # schemathesis leaves out the path that the document comes from.
+    asked = [entry for path, entry in document["paths"].items() if path != "/openapi.json"]
+    operations = sum(len(set(entry) - {"parameters"}) for entry in asked)
     printed = run(
         "schemathesis",
         ["-m", "schemathesis.cli", "run", small_cluster.url + "/openapi.json", "--checks", ",".join(CHECKS)]
