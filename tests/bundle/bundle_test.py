@@ -17,7 +17,7 @@ import sbom
 from tests.e2e.cluster import ROOT, bin_folder
 
 PACKED_BYTES_MAX = 20_000_000  # without a checkpoint
-UNPACKED_BYTES_MAX = 30_000_000
+UNPACKED_BYTES_MAX = 40_000_000  # 32.4 MB with device kernels, 27.7 without: a leap is a mistake
 IMAGES = ROOT / "deploy" / "images"
 
 

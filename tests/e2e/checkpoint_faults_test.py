@@ -36,7 +36,7 @@ def start(folder, role="decode_worker"):
     if role == "prefill_worker":
         command.append("--set=process.bootstrap_port=0")
     result = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
-    lines = [line for line in result.stderr.splitlines() if " WARNING " not in line]
+    lines = [line for line in result.stderr.splitlines() if " WARNING " not in line and " INFO " not in line]
     assert len(lines) == 1, f"one line, not {result.stderr}"
     return result.returncode, lines[0]
 
