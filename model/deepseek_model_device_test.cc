@@ -51,7 +51,8 @@ class DeviceModelTest : public ::testing::Test {
 TEST_F(DeviceModelTest, EachLayerAloneMatchesTheReference) {
   for (const GoldenCase& golden_case :
        {GoldenCase{"v32-micro", "v32-micro", {1, 17, 200}}, GoldenCase{"v32-tiny", "v32-tiny", {65, 1000}},
-        GoldenCase{"v32-tiny-bf16", "v32-tiny", {200}, KvCacheDtype::kBfloat16}}) {
+        GoldenCase{"v32-tiny-bf16", "v32-tiny", {200}, KvCacheDtype::kBfloat16},
+        GoldenCase{"tandem-tiny", "tandem-tiny", {135, 200}}}) {
     const GoldenModel golden(golden_case, device_);
     for (int layer = 0; layer < golden.checkpoint()->config().num_hidden_layers; ++layer) {
       const LayerAlone alone(*device_, golden.checkpoint(), layer, golden_case.kv_cache_dtype);
@@ -59,7 +60,7 @@ TEST_F(DeviceModelTest, EachLayerAloneMatchesTheReference) {
         const std::string run = absl::StrCat("alone", layer);
         SCOPED_TRACE(absl::StrCat(golden_case.name, " c", n, ".", run));
         std::printf("CHECK ");
-        const auto result = golden.Compare(n, run, alone.Run(GoldenTokens(n, golden.vocab_size()), TensorTap()));
+        const auto result = golden.Compare(n, run, alone.Run(golden.TokensOf(n), TensorTap()));
         EXPECT_THAT(GoldenModel::Violations(result, golden.BoundOf(n, run), n), ::testing::IsEmpty());
       }
     }
@@ -75,6 +76,9 @@ TEST_F(DeviceModelTest, TheWholeOfACalmModelMatchesTheReference) {
 TEST_F(DeviceModelTest, TheWholeModelMatchesTheReferenceWithinNoise) {
   GoldenModel({"v32-micro", "v32-micro", {1, 16, 17, 40, 200}}, device_).ExpectTheWholeModelMatchesWithinNoise();
   GoldenModel({"v32-tiny", "v32-tiny", {64, 65, 1000}}, device_).ExpectTheWholeModelMatchesWithinNoise();
+  GoldenModel({"tandem-tiny", "tandem-tiny", {135, 200}}, device_).ExpectTheWholeModelMatchesWithinNoise();
+  GoldenModel({"tandem-tiny-bf16", "tandem-tiny", {200}, KvCacheDtype::kBfloat16}, device_)
+      .ExpectTheWholeModelMatchesWithinNoise();
 }
 
 // ---- A row's bits are its own ----
