@@ -16,6 +16,7 @@ namespace tandem::kernels::cuda {
 namespace {
 
 constexpr int kThreadsMax = 512;
+constexpr int kThreads = 256;  // suffice up to dim 16384: more rows at a time on a multiprocessor
 constexpr int kChunksMax = 8;  // of a thread, in registers
 constexpr int64_t kDimMax = int64_t{kThreadsMax} * kChunksMax * kVector;
 
@@ -23,11 +24,12 @@ struct Plan {
   int threads;
   int chunks;
 };
-// As few chunks a thread as kThreadsMax threads allow, and no more threads than that needs.
+// As few chunks a thread as the threads allow, and no more threads than that needs.
 Plan PlanOf(int64_t dim) {
   const int vectors = static_cast<int>(dim / kVector);
+  const int limit = vectors <= kThreads * kChunksMax ? kThreads : kThreadsMax;
   int chunks = 1;
-  while (chunks * kThreadsMax < vectors) chunks *= 2;
+  while (chunks * limit < vectors) chunks *= 2;
   const int threads = (vectors + chunks - 1) / chunks;
   return {(threads + kWarp - 1) / kWarp * kWarp, chunks};
 }
@@ -63,47 +65,65 @@ struct NormTask {
   float eps;
 };
 
+// What was loaded stays packed: the compiler would else keep it unpacked, in twice the registers, over the block's sum.
+__device__ __forceinline__ void KeepPacked(Pairs4& pairs) {
+#pragma unroll
+  for (int i = 0; i < kVector / 2; ++i) asm volatile("" : "+r"(pairs.w[i]));
+}
+
+// x, or x + residual.
+template <bool kHasResidual>
+__device__ __forceinline__ Floats8 Summed(const Pairs4& x, const Pairs4& residual) {
+  Floats8 values = Unpack(x);
+  if constexpr (kHasResidual) {
+    const Floats8 added = Unpack(residual);
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) values.v[i] = __fadd_rn(values.v[i], added.v[i]);
+  }
+  return values;
+}
+
 template <int kChunks, bool kIsAligned, bool kHasResidual>
-__global__ void __launch_bounds__(kThreadsMax) RmsNormKernel(NormTask task) {
+__global__ void __launch_bounds__(kChunks == kChunksMax ? kThreadsMax : kThreads) RmsNormKernel(NormTask task) {
   __shared__ float partial[kThreadsMax / kWarp];
   const int64_t row = blockIdx.x;
   const Bf16* x = task.x + row * task.x_stride;
   const Bf16* residual = kHasResidual ? task.residual + row * task.residual_stride : nullptr;
-  Floats8 values[kChunks], weights[kChunks];
+  Pairs4 values[kChunks] = {}, added[kHasResidual ? kChunks : 1] = {}, weights[kChunks] = {};
   // All loads first: the weight is on its way while the sum is made.
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int k = (c * blockDim.x + threadIdx.x) * kVector;
-    values[c] = {};
-    if (k >= task.dim) continue;
-    values[c] = Load8<kIsAligned>(x + k);
-    weights[c] = Load8<kIsAligned>(task.weight + k);
-    if constexpr (kHasResidual) {
-      const Floats8 added = Load8<kIsAligned>(residual + k);
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) values[c].v[i] = __fadd_rn(values[c].v[i], added.v[i]);
+    if (k < task.dim) {
+      values[c] = LoadPairs<kIsAligned>(x + k);
+      if constexpr (kHasResidual) added[c] = LoadPairs<kIsAligned>(residual + k);
+      weights[c] = LoadPairs<kIsAligned>(task.weight + k);
     }
   }
   float sum = 0;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
+    const Floats8 summed = Summed<kHasResidual>(values[c], added[kHasResidual ? c : 0]);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) sum = __fadd_rn(sum, __fmul_rn(values[c].v[i], values[c].v[i]));
+    for (int i = 0; i < kVector; ++i) sum = __fadd_rn(sum, __fmul_rn(summed.v[i], summed.v[i]));
+    KeepPacked(values[c]);
+    if constexpr (kHasResidual) KeepPacked(added[c]);
   }
   const float inverse = InverseRoot(BlockSum(sum, partial), task.dim, task.eps);
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int k = (c * blockDim.x + threadIdx.x) * kVector;
-    if (k >= task.dim) continue;
-    if constexpr (kHasResidual) {
-      Store8<kIsAligned>(task.residual_out + row * task.residual_out_stride + k, values[c]);
-    }
-    Floats8 result;
+    if (k < task.dim) {
+      const Floats8 summed = Summed<kHasResidual>(values[c], added[kHasResidual ? c : 0]);
+      if constexpr (kHasResidual) {
+        Store8<kIsAligned>(task.residual_out + row * task.residual_out_stride + k, summed);
+      }
+      const Floats8 weight = Unpack(weights[c]);
+      Floats8 result;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      result.v[i] = __fmul_rn(weights[c].v[i], __fmul_rn(values[c].v[i], inverse));
+      for (int i = 0; i < kVector; ++i) result.v[i] = __fmul_rn(weight.v[i], __fmul_rn(summed.v[i], inverse));
+      Store8<kIsAligned>(task.y + row * task.y_stride + k, result);
     }
-    Store8<kIsAligned>(task.y + row * task.y_stride + k, result);
   }
 }
 
