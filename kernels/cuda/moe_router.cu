@@ -1,10 +1,9 @@
-// MoeRouter: one warp per row. Scores are the CPU's to the last bit (the portable exponential), selection compares them
-// as ordered keys with the lower id first, and the sum of the chosen goes in ascending id: so ids and weights are the
-// CPU's bits.
+// MoeRouter: one block per row, one thread per expert for scores, one warp per group for its score, one warp for the
+// choices. Scores are the CPU's to the last bit (the portable exponential), selection compares them as ordered keys
+// with the lower id first, and the sum of the chosen goes in ascending id: so ids and weights are the CPU's bits.
 //
-// Lane l holds experts l, l + 32, ...: kOfLane of them in registers as keys, and all scores in shared memory, 8 bytes
-// an expert. Each of the top_k rounds is two warp-wide reductions. Bytes per row: 4 per expert in, 8 per choice out;
-// latency is what counts. Tested by moe_router_device_test.cc.
+// The choosing warp holds experts l, l + 32, ... in lane l, as keys; each choice is two warp-wide reductions. Bytes per
+// row: 4 per expert in, 8 per choice out; latency is what counts. Tested by moe_router_device_test.cc.
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.h"
@@ -17,10 +16,6 @@ namespace {
 
 constexpr int kExpertsMax = 1024;
 constexpr uint32_t kOut = 0;  // below the key of -inf: no candidate
-
-// A place of padding after every 32, so that lanes that walk over one group each meet different banks.
-__device__ __forceinline__ int Padded(int expert) { return expert + expert / kWarp; }
-constexpr int kPaddedMax = kExpertsMax + kExpertsMax / kWarp;
 
 struct RouterTask {
   const float* logits;
@@ -58,57 +53,82 @@ __device__ __forceinline__ void ChooseLargest(uint32_t (&keys)[kOfLane], uint32_
   }
 }
 
-// kOfLane * 32 is at least the number of experts.
-template <int kOfLane>
-__global__ void __launch_bounds__(kWarp) RouterKernel(RouterTask task) {
-  __shared__ float scores[kPaddedMax];  // unbiased
-  __shared__ float biased[kPaddedMax];
-  __shared__ float chosen_scores[kExpertsMax];
-  const int lane = threadIdx.x;
-  const int64_t row = blockIdx.x;
-  const float* logits = task.logits + row * task.logits_stride;
-  const float minus_infinity = __uint_as_float(0xff800000u);
-  uint32_t keys[kOfLane];
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    const int expert = i * kWarp + lane;
-    keys[i] = kOut;
-    if (expert < task.num_experts) {
-      const float score = PortableSigmoid(logits[expert]);
-      const float with_bias = task.bias != nullptr ? __fadd_rn(score, task.bias[expert]) : score;
-      scores[Padded(expert)] = score;
-      biased[Padded(expert)] = with_bias == with_bias ? with_bias : minus_infinity;
-      keys[i] = OrderedKey(with_bias);
+// The score of each group, by the warps in turn: its two largest keys' values added, or its largest alone.
+__device__ __forceinline__ void ScoreGroups(const RouterTask& task, const uint32_t* keys, uint32_t* group_keys) {
+  const int lane = threadIdx.x % kWarp, num_warps = blockDim.x / kWarp;
+  const int group_size = task.num_experts / task.n_group;
+  for (int group = threadIdx.x / kWarp; group < task.n_group; group += num_warps) {
+    uint32_t first = kOut, second = kOut;
+    for (int i = lane; i < group_size; i += kWarp) {
+      const uint32_t key = keys[group * group_size + i];
+      second = max(second, min(first, key));
+      first = max(first, key);
+    }
+    const uint32_t largest = __reduce_max_sync(kAllLanes, first);
+    const unsigned holders = __ballot_sync(kAllLanes, first == largest);
+    if (lane == __ffs(holders) - 1) first = second;  // one of those that hold it gives it up
+    const uint32_t next = __reduce_max_sync(kAllLanes, first);
+    if (lane == 0) {
+      const bool use_two = task.bias != nullptr && group_size > 1;
+      group_keys[group] = use_two ? OrderedKey(__fadd_rn(OfOrderedKey(largest), OfOrderedKey(next))) : largest;
     }
   }
-  __syncwarp();
+}
 
-  if (task.n_group > 1) {
-    const int group_size = task.num_experts / task.n_group;
-    uint32_t group_keys[kOfLane];
+// Marks the topk_group best groups in is_kept; of warp 0 alone. kOfLane * 32 is at least n_group.
+template <int kOfLane>
+__device__ __forceinline__ void ChooseGroups(const RouterTask& task, const uint32_t* group_keys, bool* is_kept) {
+  const int lane = threadIdx.x;
+  uint32_t keys[kOfLane], kept = 0;
 #pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
-      const int group = i * kWarp + lane;
-      group_keys[i] = kOut;
-      if (group < task.n_group) {
-        float first = minus_infinity, second = minus_infinity;
-        for (int e = group * group_size; e < (group + 1) * group_size; ++e) {
-          const float score = biased[Padded(e)];
-          second = fmaxf(second, fminf(first, score));
-          first = fmaxf(first, score);
-        }
-        group_keys[i] = OrderedKey(task.bias != nullptr && group_size > 1 ? __fadd_rn(first, second) : first);
-      }
+  for (int i = 0; i < kOfLane; ++i) {
+    keys[i] = i * kWarp + lane < task.n_group ? group_keys[i * kWarp + lane] : kOut;
+  }
+  for (int n = 0; n < task.topk_group; ++n) ChooseLargest(keys, kept);
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) is_kept[i * kWarp + lane] = (kept >> i & 1u) != 0;
+}
+
+// kOfLane * 32 is at least the number of experts; the block has as many warps as they need.
+template <int kOfLane>
+__global__ void __launch_bounds__(kOfLane* kWarp) RouterKernel(RouterTask task) {
+  constexpr int kPlaces = kOfLane * kWarp;
+  __shared__ float scores[kPlaces];  // unbiased
+  __shared__ float chosen_scores[kPlaces];
+  __shared__ uint32_t expert_keys[kPlaces], group_keys[kPlaces];
+  __shared__ bool is_kept[kPlaces];
+  const int64_t row = blockIdx.x;
+  const int thread = threadIdx.x;
+  expert_keys[thread] = kOut;
+  if (thread < task.num_experts) {
+    const float bias = task.bias != nullptr ? task.bias[thread] : 0.0f;
+    const float score = PortableSigmoid(task.logits[row * task.logits_stride + thread]);
+    scores[thread] = score;
+    expert_keys[thread] = OrderedKey(task.bias != nullptr ? __fadd_rn(score, bias) : score);
+  }
+  __syncthreads();
+  if (task.n_group > 1) {
+    ScoreGroups(task, expert_keys, group_keys);
+    __syncthreads();
+  }
+  if (thread >= kWarp) return;
+
+  const int lane = thread;
+  uint32_t keys[kOfLane];
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) keys[i] = i * kWarp < blockDim.x ? expert_keys[i * kWarp + lane] : kOut;
+  if (task.n_group > 1) {
+    if (task.n_group <= kWarp) {
+      ChooseGroups<1>(task, group_keys, is_kept);
+    } else {
+      ChooseGroups<kOfLane>(task, group_keys, is_kept);
     }
-    uint32_t kept = 0;
-    for (int n = 0; n < task.topk_group; ++n) ChooseLargest(group_keys, kept);
+    __syncwarp();
+    const int group_size = task.num_experts / task.n_group;
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       const int expert = i * kWarp + lane;
-      const int group = min(expert / group_size, task.n_group - 1);
-      // The lanes ask the one that holds their group.
-      const uint32_t kept_of_lane = __shfl_sync(kAllLanes, kept, group % kWarp);
-      if ((kept_of_lane >> (group / kWarp) & 1u) == 0) keys[i] = kOut;
+      if (expert < task.num_experts && !is_kept[expert / group_size]) keys[i] = kOut;
     }
   }
   uint32_t chosen = 0;
@@ -124,7 +144,7 @@ __global__ void __launch_bounds__(kWarp) RouterKernel(RouterTask task) {
       const int expert = i * kWarp + lane;
       const int rank = num_before + __popc(lanes & ((1u << lane) - 1));
       ids[rank] = expert;
-      chosen_scores[rank] = scores[Padded(expert)];
+      chosen_scores[rank] = scores[expert];
     }
     num_before += __popc(lanes);
   }
@@ -175,7 +195,8 @@ absl::Status MoeRouter(Stream stream, const MoeRouterArgs& args) {
                  : num_experts <= 8 * kWarp  ? RouterKernel<8>
                  : num_experts <= 16 * kWarp ? RouterKernel<16>
                                              : RouterKernel<32>;
-  kernel<<<static_cast<unsigned>(num_rows), kWarp, 0, stream>>>(task);
+  const auto threads = static_cast<unsigned>((num_experts + kWarp - 1) / kWarp * kWarp);
+  kernel<<<static_cast<unsigned>(num_rows), threads, 0, stream>>>(task);
   return LaunchStatus("MoeRouter");
 }
 
