@@ -18,13 +18,12 @@ constexpr float kNorm = 0x1.6a09e6p-4f;  // 128^-0.5
 template <bool kIsAligned>
 __global__ void __launch_bounds__(kThreads)
     HadamardKernel(const Bf16* x, int64_t x_row_stride, int64_t x_head_stride, Bf16* y, int64_t y_row_stride,
-                   int64_t y_head_stride, int64_t num_rows, int num_heads) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t head_of_all = thread / kThreadsOfHead;
-  const int64_t row = head_of_all / num_heads;
+                   int64_t y_head_stride, uint32_t num_rows, uint32_t num_heads) {
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t row = thread / kThreadsOfHead / num_heads;
   const bool is_inside = row < num_rows;  // all lanes take part in the exchanges
-  const int64_t head = head_of_all - row * num_heads;
-  const int begin = static_cast<int>(thread % kThreadsOfHead) * kVector;
+  const uint32_t head = thread / kThreadsOfHead - row * num_heads;
+  const uint32_t begin = thread % kThreadsOfHead * kVector;
   Floats8 points = {};
   if (is_inside) points = Load8<kIsAligned>(x + row * x_row_stride + head * x_head_stride + begin);
 #pragma unroll
@@ -56,15 +55,18 @@ __global__ void __launch_bounds__(kThreads)
 absl::Status Hadamard128(Stream stream, const Hadamard128Args& args) {
   const int64_t num_rows = args.x.shape[0], num_heads = args.x.shape[1];
   OpBorder border("Hadamard128");
-  border.Shape("x", args.x, {num_rows, num_heads, kPoints}).Shape("y", args.y, {num_rows, num_heads, kPoints});
+  border.Shape("x", args.x, {num_rows, num_heads, kPoints})
+      .Shape("y", args.y, {num_rows, num_heads, kPoints})
+      .Require(FitsThreads(num_rows, num_heads * kPoints), "num_rows * num_heads * 128", num_rows * num_heads * kPoints,
+               kFitsThreads);
   if (!border.ok()) return border.status();
   if (num_rows == 0 || num_heads == 0) return absl::OkStatus();
   auto* kernel =
       RowsAreAligned(args.x, 16) && RowsAreAligned(args.y, 16) ? HadamardKernel<true> : HadamardKernel<false>;
   const int64_t blocks = (num_rows * num_heads * kThreadsOfHead + kThreads - 1) / kThreads;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(args.x.data, args.x.strides[0], args.x.strides[1],
-                                                                 args.y.data, args.y.strides[0], args.y.strides[1],
-                                                                 num_rows, static_cast<int>(num_heads));
+  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+      args.x.data, args.x.strides[0], args.x.strides[1], args.y.data, args.y.strides[0], args.y.strides[1],
+      static_cast<uint32_t>(num_rows), static_cast<uint32_t>(num_heads));
   return LaunchStatus("Hadamard128");
 }
 

@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(GroupTask task) {
     return task.expert_ids[pair / task.top_k * task.expert_ids_stride + pair % task.top_k];
   };
   int lower = 0, own = 0;
+#pragma unroll 8
   for (int step = 0; step < steps; ++step) {
     const int id = id_of(begin + step * kWarp + lane);
     lower += id < expert;
@@ -69,6 +70,7 @@ __global__ void __launch_bounds__(kGroupThreads) GroupKernel(GroupTask task) {
   }
   if (own == 0) return;
   next += offset;
+#pragma unroll 8
   for (int step = 0; step < steps; ++step) {
     const int pair = begin + step * kWarp + lane;
     const bool is_own = id_of(pair) == expert;
@@ -105,8 +107,10 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineTask tas
   if (k >= task.dim) return;
   const int32_t* pairs = task.row_pairs + row * task.row_pairs_stride;
   const float* weights = task.weights + row * task.weights_stride;
+  Pairs4 shared = {};
+  if (task.shared_out != nullptr) shared = LoadPairs<kIsAligned>(task.shared_out + row * task.shared_out_stride + k);
   Floats8 sum = {};
-#pragma unroll 4
+#pragma unroll 8
   for (int j = 0; j < task.top_k; ++j) {
     const Floats8 values = Load8<kIsAligned>(task.expert_out + pairs[j] * task.expert_out_stride + k);
     const float weight = weights[j];
@@ -114,7 +118,7 @@ __global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineTask tas
     for (int i = 0; i < kVector; ++i) sum.v[i] = __fadd_rn(sum.v[i], __fmul_rn(weight, values.v[i]));
   }
   if (task.shared_out != nullptr) {
-    const Floats8 values = Load8<kIsAligned>(task.shared_out + row * task.shared_out_stride + k);
+    const Floats8 values = Unpack(shared);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) sum.v[i] = __fadd_rn(sum.v[i], values.v[i]);
   }

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kWriteLatentThreads)
   if constexpr (kDtype == KvCacheDtype::kBfloat16) {
     Copy16<kIsAligned>(record + thread * 16, source);
   } else {
-    const QuantizedVector quantized = QuantizeVector(Load8<kIsAligned>(source), format);
+    const QuantizedVector quantized = QuantizeVector(LoadPairs<kIsAligned>(source), format);
     StoreCodes<kIsAligned>(record + thread * kVector, quantized.codes);
     if (thread % kThreadsOfGroup == 0) {
       uint8_t* scale = record + kvcache::kLatentScaleOffset + thread / kThreadsOfGroup * 4;

@@ -29,6 +29,10 @@ bool RowsAreAligned(const TensorView<T, kRank>& view, int64_t bytes) {
   return true;
 }
 
+// Kernels with a thread for every eight values count threads in 32 bits: divisions are many times cheaper there.
+inline bool FitsThreads(int64_t rows, int64_t width) { return rows * width < int64_t{1} << 34; }
+inline constexpr char kFitsThreads[] = "below 2^34 on a device";
+
 __device__ __forceinline__ float DeviceFloat(Bf16 value) {
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
 }
@@ -36,27 +40,49 @@ __device__ __forceinline__ Bf16 DeviceBf16(float value) {
   return Bf16{__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
+// Two values side by side, a in the low half.
+__device__ __forceinline__ uint32_t PackBf16(float a, float b) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
 // Eight consecutive values, in FP32.
 struct Floats8 {
   float v[kVector];
 };
+// The same as they lie in memory: half the registers. The even one of a pair is the low half.
+struct Pairs4 {
+  uint32_t w[kVector / 2];
+};
+
+template <bool kIsAligned>
+__device__ __forceinline__ Pairs4 LoadPairs(const Bf16* source) {
+  if constexpr (kIsAligned) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(source);
+    return {{bits.x, bits.y, bits.z, bits.w}};
+  } else {
+    Pairs4 result;
+#pragma unroll
+    for (int i = 0; i < kVector / 2; ++i) {
+      result.w[i] = source[2 * i].bits | static_cast<uint32_t>(source[2 * i + 1].bits) << 16;
+    }
+    return result;
+  }
+}
+
+__device__ __forceinline__ Floats8 Unpack(const Pairs4& pairs) {
+  Floats8 result;
+#pragma unroll
+  for (int i = 0; i < kVector / 2; ++i) {
+    result.v[2 * i] = __uint_as_float(pairs.w[i] << 16);
+    result.v[2 * i + 1] = __uint_as_float(pairs.w[i] & 0xffff0000u);
+  }
+  return result;
+}
 
 template <bool kIsAligned>
 __device__ __forceinline__ Floats8 Load8(const Bf16* source) {
-  Floats8 result;
-  if constexpr (kIsAligned) {
-    const uint4 bits = *reinterpret_cast<const uint4*>(source);
-    const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      result.v[2 * i] = __uint_as_float(words[i] << 16);
-      result.v[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) result.v[i] = DeviceFloat(source[i]);
-  }
-  return result;
+  return Unpack(LoadPairs<kIsAligned>(source));
 }
 
 template <bool kIsAligned>
@@ -76,13 +102,8 @@ __device__ __forceinline__ Floats8 Load8(const float* source) {
 template <bool kIsAligned>
 __device__ __forceinline__ void Store8(Bf16* target, const Floats8& values) {
   if constexpr (kIsAligned) {
-    uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(values.v[2 * i], values.v[2 * i + 1]);
-      words[i] = *reinterpret_cast<const uint32_t*>(&pair);
-    }
-    *reinterpret_cast<uint4*>(target) = {words[0], words[1], words[2], words[3]};
+    *reinterpret_cast<uint4*>(target) = {PackBf16(values.v[0], values.v[1]), PackBf16(values.v[2], values.v[3]),
+                                         PackBf16(values.v[4], values.v[5]), PackBf16(values.v[6], values.v[7])};
   } else {
 #pragma unroll
     for (int i = 0; i < kVector; ++i) target[i] = DeviceBf16(values.v[i]);
@@ -109,11 +130,14 @@ __device__ __forceinline__ float PortableExp(float x) {
 // 1 / (1 + exp(-x)).
 __device__ __forceinline__ float PortableSigmoid(float x) { return __fdiv_rn(1.0f, __fadd_rn(1.0f, PortableExp(-x))); }
 
-// The order of floats as that of unsigned integers: -0 equals +0, NaN counts as -inf. The inverse of no use here.
+// The order of floats as that of unsigned integers: -0 equals +0, NaN counts as -inf.
 __device__ __forceinline__ uint32_t OrderedKey(float value) {
   const float plain = value == value ? __fadd_rn(value, 0.0f) : __uint_as_float(0xff800000u);
   const uint32_t bits = __float_as_uint(plain);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float OfOrderedKey(uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
 }
 
 }  // namespace tandem::kernels::cuda

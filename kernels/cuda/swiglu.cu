@@ -18,11 +18,11 @@ constexpr int kThreads = 256;
 template <bool kIsAligned>
 __global__ void __launch_bounds__(kThreads)
     SwiGluKernel(const Bf16* gate, int64_t gate_stride, const Bf16* up, int64_t up_stride, Bf16* y, int64_t y_stride,
-                 int64_t num_rows, int vectors_of_row) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t row = thread / vectors_of_row;
+                 uint32_t num_rows, uint32_t vectors_of_row) {
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t row = thread / vectors_of_row;
   if (row >= num_rows) return;
-  const int64_t k = (thread - row * vectors_of_row) * kVector;
+  const uint32_t k = (thread - row * vectors_of_row) * kVector;
   const Floats8 gates = Load8<kIsAligned>(gate + row * gate_stride + k);
   const Floats8 ups = Load8<kIsAligned>(up + row * up_stride + k);
   Floats8 result;
@@ -55,14 +55,15 @@ absl::Status SwiGlu(Stream stream, const SwiGluArgs& args) {
   border.Require(dim > 0 && dim % 16 == 0, "dim", dim, "a positive multiple of 16")
       .Shape("gate", args.gate, {num_rows, dim})
       .Shape("up", args.up, {num_rows, dim})
-      .Shape("y", args.y, {num_rows, dim});
+      .Shape("y", args.y, {num_rows, dim})
+      .Require(FitsThreads(num_rows, dim), "num_rows * dim", num_rows * dim, kFitsThreads);
   if (!border.ok()) return border.status();
   if (num_rows == 0) return absl::OkStatus();
   const bool is_aligned = RowsAreAligned(args.gate, 16) && RowsAreAligned(args.up, 16) && RowsAreAligned(args.y, 16);
   auto* kernel = is_aligned ? SwiGluKernel<true> : SwiGluKernel<false>;
   kernel<<<static_cast<unsigned>(Blocks(num_rows * (dim / kVector))), kThreads, 0, stream>>>(
-      args.gate.data, args.gate.strides[0], args.up.data, args.up.strides[0], args.y.data, args.y.strides[0], num_rows,
-      static_cast<int>(dim / kVector));
+      args.gate.data, args.gate.strides[0], args.up.data, args.up.strides[0], args.y.data, args.y.strides[0],
+      static_cast<uint32_t>(num_rows), static_cast<uint32_t>(dim / kVector));
   return LaunchStatus("SwiGlu");
 }
 
