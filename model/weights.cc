@@ -4,6 +4,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
 
@@ -18,6 +21,31 @@ using kvcache::kIndexDim;
 using kvcache::kLatentDim;
 using kvcache::kRopeDim;
 
+// Says every few seconds how far a copy to a device is: the first minutes of a worker with a large checkpoint.
+class Progress final {
+ public:
+  explicit Progress(int num_layers) : num_layers_(num_layers) {}
+
+  void AfterLayer(int num_done, int64_t num_bytes) {
+    const absl::Duration now = clock_.Now();
+    if (now - said_ < kInterval && num_done < num_layers_) return;
+    said_ = now;
+    const double seconds = std::max(absl::ToDoubleSeconds(now - begin_), 1e-3);
+    LOG_INFO("loading weights", {"layers", num_done}, {"of", num_layers_},
+             {"gib", static_cast<double>(num_bytes) * 0x1p-30},
+             {"gib_per_s", static_cast<double>(num_bytes) * 0x1p-30 / seconds},
+             {"seconds_left", seconds * (num_layers_ - num_done) / num_done});
+  }
+
+ private:
+  static constexpr absl::Duration kInterval = absl::Seconds(5);
+
+  const int num_layers_;
+  const base::Clock& clock_ = base::RealClock();
+  const absl::Duration begin_ = clock_.Now();
+  absl::Duration said_ = begin_;
+};
+
 class Loader final {
  public:
   Loader(std::shared_ptr<const Checkpoint> checkpoint, ModelWeights& out)
@@ -30,8 +58,10 @@ class Loader final {
     ASSIGN_OR_RETURN(out_.lm_head, Bf16Matrix("lm_head.weight", c_.vocab_size, c_.hidden_size));
     ASSIGN_OR_RETURN(out_.norm, Norm("model.norm", c_.hidden_size));
     out_.layers.resize(c_.num_hidden_layers);
+    Progress progress(c_.num_hidden_layers);
     for (int layer = 0; layer < c_.num_hidden_layers; ++layer) {
       RETURN_IF_ERROR(LoadLayer(layer, out_.layers[layer]));
+      if (!backend_.is_host()) progress.AfterLayer(layer + 1, out_.copies.num_bytes());
     }
     if (with_mtp) RETURN_IF_ERROR(LoadMtp(out_.mtp.emplace()));
     return backend_.Synchronize();
