@@ -86,6 +86,7 @@ class KubeApi:
         self._asked = {"list": 0, "watch": 0}
         self._watched_from = []  # versions
         self._num_watches = 0
+        self._num_told = 0
         self._generation = 0  # a stop ends what an earlier one began
         self._connections = set()
         self._server = None
@@ -202,6 +203,11 @@ class KubeApi:
         with self._condition:
             return self._num_watches
 
+    def num_told(self):
+        """Watches so far that have sent an event or a bookmark."""
+        with self._condition:
+            return self._num_told
+
     # ---- Serving ----
 
     def __enter__(self):
@@ -307,6 +313,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     # ---- A watch ----
 
     def _watch(self, query):
+        self._has_told = False
         api, version = self.api, int(query["resourceVersion"])
         deadline = time.monotonic() + int(query.get("timeoutSeconds", 300))
         with api._condition:
@@ -399,6 +406,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             middle = self.api._random.randrange(1, len(line))  # chunks have nothing to do with lines
             self._send_chunk(line[:middle])
             self._send_chunk(line[middle:])
+        if not self._has_told:
+            self._has_told = True
+            with self.api._condition:
+                self.api._num_told += 1
 
     def _send_chunk(self, data):
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
