@@ -240,14 +240,18 @@ void GoldenModel::ExpectTheWholeOfACalmModelMatches() const {
   }
 }
 
+GoldenModel::Comparison GoldenModel::RunWhole(int n) const {
+  TestModel model = BuildModel(n);
+  TestSequence sequence = model.NewSequence(n);
+  const Comparison result = Compare(n, "whole", model.Append(sequence, TokensOf(n), 100).logits);
+  EXPECT_EQ(model.model().num_nan_index_logits(), 0);
+  return result;
+}
+
 void GoldenModel::ExpectTheWholeModelMatchesWithinNoise() const {
   for (int n : case_.contexts) {
     SCOPED_TRACE(absl::StrCat("c", n, ".whole"));
-    const std::vector<int32_t> tokens = TokensOf(n);
-    TestModel model = BuildModel(n);
-    TestSequence sequence = model.NewSequence(n);
-    const Comparison result = Compare(n, "whole", model.Append(sequence, tokens, 100).logits);
-    EXPECT_EQ(model.model().num_nan_index_logits(), 0);
+    const Comparison result = RunWhole(n);
     const RunBound bound = BoundOf(n, "whole");
     EXPECT_LE(result.median_row_d, bound.median_row_d);
     EXPECT_LE(result.num_other_argmax, bound.argmax_other * n);

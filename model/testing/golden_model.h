@@ -88,6 +88,8 @@ class GoldenModel final {
   static std::vector<std::string> Violations(const Comparison& comparison, const RunBound& bound, int n);
   // Logits [n, vocab] against `run`'s golden rows and argmaxes. Prints a line.
   Comparison Compare(int n, const std::string& run, const std::vector<float>& logits) const;
+  // The whole model over the context, compared.
+  Comparison RunWhole(int n) const;
 
   // What noise does to the run at this context.
   RunBound BoundOf(int n, const std::string& run) const;
