@@ -2,11 +2,9 @@
 //
 // A block has 64 heads of one row and walks the row's list in blocks of 64 entries. Three warpgroups:
 //   loader    gathers the records two quarters of a block ahead into registers, turns FP8 ones into BF16 and writes
-//   them
-//             to one of two tiles of shared memory [64 entries x 576];
+//             them to one of two tiles of shared memory [64 entries x 576];
 //   left      scores S = Q K^T (64 x 64 x 576), the online softmax, P to shared memory, and the output's columns
-//   0..255:
-//             O = O * c + P V (64 x 64 x 256);
+//             0..255: O = O * c + P V (64 x 64 x 256);
 //   right     the columns 256..511 with the same P.
 // The tile is K-major for S and, read the other way round, the V of the second product: it is written once.
 // A power-of-two scale goes into the conversion exactly: the bits of e4m3 are placed in a BF16 and multiplied by
