@@ -4,7 +4,7 @@
 // parts, hands tokens and ends to the request they belong to, and ends the requests of a decode worker that is lost. A
 // lost stream alone ends nothing: when the worker is back in time it is told which position each request needs next and
 // what was granted to it, and says the rest again. A prefill worker that is lost ends nothing here: decode owns the
-// life of a request and reports what it cannot save.
+// life of a request and reports what it cannot save. cluster.cc has the workers, cluster_requests.cc the requests.
 // A process that is listed under two addresses is used under the one that it was first met at: the other link is held
 // while that one has it, since each greeting would end the other's stream.
 // Tokens of a request that nobody here knows (it was given up) are answered with a Cancel, once.
@@ -182,7 +182,8 @@ class Cluster final : private WorkerLinkListener {
   void JudgeDecode(Request& request, OutlierEjection::Outcome outcome);
   void JudgeEnd(Request& request, const absl::Status& error, bool is_cancelled);
   void Judge(const WorkerLink& link, OutlierEjection::Outcome outcome, bool is_trial);
-  void RefreshEjections();
+  OutlierEjection& OutlierOf(const WorkerLink& link);
+  void RefreshEjection(const WorkerLink& link);  // in the view, as it is now
   void LeavePrefill(Request& request);
   void LeaveDecode(Request& request);
   void CancelUnknown(WorkerLink& link, const proto::RequestKey& key);
