@@ -214,4 +214,17 @@ absl::StatusOr<Counts> ReadCounts(SyntaxCursor* cursor) {
   return counts;
 }
 
+bool IsAtRepeat(const SyntaxCursor& cursor) {
+  const uint32_t c = cursor.Peek();
+  return c == '*' || c == '+' || c == '?' || c == '{';
+}
+
+absl::StatusOr<std::optional<Counts>> ReadRepeat(SyntaxCursor* cursor) {
+  if (cursor->Take('*')) return Counts{0, -1};
+  if (cursor->Take('+')) return Counts{1, -1};
+  if (cursor->Take('?')) return Counts{0, 1};
+  if (cursor->Peek() != '{') return std::nullopt;
+  return ReadCounts(cursor);
+}
+
 }  // namespace tandem::router

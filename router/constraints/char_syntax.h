@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,5 +72,9 @@ struct Counts {
   int max = -1;  // -1: no bound
 };
 absl::StatusOr<Counts> ReadCounts(SyntaxCursor* cursor);
+
+bool IsAtRepeat(const SyntaxCursor& cursor);
+// `*`, `+`, `?` or counts in braces; nullopt where none of them comes.
+absl::StatusOr<std::optional<Counts>> ReadRepeat(SyntaxCursor* cursor);
 
 }  // namespace tandem::router

@@ -151,20 +151,10 @@ class Parser {
   absl::StatusOr<Expression> Repeats(Expression element) {
     SkipBlanks();
     const size_t begin = cursor_.at();
-    Counts counts;
-    if (cursor_.Take('*')) {
-    } else if (cursor_.Take('+')) {
-      counts.min = 1;
-    } else if (cursor_.Take('?')) {
-      counts.max = 1;
-    } else if (cursor_.Peek() == '{') {
-      ASSIGN_OR_RETURN(counts, ReadCounts(&cursor_));
-    } else {
-      return element;
-    }
-    const uint32_t next = cursor_.Peek();
-    if (next == '*' || next == '+' || next == '?' || next == '{') return cursor_.Bad("nothing to repeat", begin);
-    return Expression::Repeat(std::move(element), counts.min, counts.max);
+    ASSIGN_OR_RETURN(const std::optional<Counts> counts, ReadRepeat(&cursor_));
+    if (!counts.has_value()) return element;
+    if (IsAtRepeat(cursor_)) return cursor_.Bad("nothing to repeat", begin);
+    return Expression::Repeat(std::move(element), counts->min, counts->max);
   }
 
   void SkipBlanks() {

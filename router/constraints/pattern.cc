@@ -41,11 +41,6 @@ class Parser {
  private:
   static constexpr char kAnchors[] = "^ and $ are supported at the ends of the pattern or of its alternatives";
 
-  bool IsAtRepeat() const {
-    const uint32_t c = cursor_.Peek();
-    return c == '*' || c == '+' || c == '?' || c == '{';
-  }
-
   absl::StatusOr<Expression> Alternatives(int depth) {
     Expression node = {.kind = Expression::Kind::kAlternatives};
     do {
@@ -67,21 +62,12 @@ class Parser {
   }
 
   absl::StatusOr<Expression> Repeats(Expression atom) {
-    Counts counts;
-    if (cursor_.Take('*')) {
-    } else if (cursor_.Take('+')) {
-      counts.min = 1;
-    } else if (cursor_.Take('?')) {
-      counts.max = 1;
-    } else if (cursor_.Peek() == '{') {
-      ASSIGN_OR_RETURN(counts, ReadCounts(&cursor_));
-    } else {
-      return atom;
-    }
+    ASSIGN_OR_RETURN(const std::optional<Counts> counts, ReadRepeat(&cursor_));
+    if (!counts.has_value()) return atom;
     cursor_.Take('?');  // lazy: the same texts
     if (cursor_.Peek() == '+') return cursor_.Bad("possessive repeats are not supported");
-    if (IsAtRepeat()) return cursor_.Bad("nothing to repeat");
-    return Expression::Repeat(std::move(atom), counts.min, counts.max);
+    if (IsAtRepeat(cursor_)) return cursor_.Bad("nothing to repeat");
+    return Expression::Repeat(std::move(atom), counts->min, counts->max);
   }
 
   absl::StatusOr<Expression> Atom(int depth) {
