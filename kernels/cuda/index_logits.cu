@@ -24,6 +24,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ptx_attention.cuh"
+#include "kernels/cuda/wgmma.cuh"
 #include "kernels/op_border.h"
 #include "kvcache/kv_layout.h"
 
@@ -163,19 +164,21 @@ __device__ __forceinline__ void LoadQueries(const IndexLogitsParams& p, int firs
 // D = keys of the page times kColumns queries at `tile`.
 template <int kColumns>
 __device__ __forceinline__ void Multiply(const PageKeys& keys, uint64_t tile, float (&d)[kColumns / 2]) {
-  ptx::PinRegisters(d);
-  ptx::WgmmaFence();
+  wgmma::Touch(d);
+  wgmma::Fence();
 #pragma unroll
   for (int step = 0; step < kKeyBytes / 32; ++step) {
     const uint32_t a[4] = {keys.word[4 * step], keys.word[4 * step + 1], keys.word[4 * step + 2],
                            keys.word[4 * step + 3]};
-    if constexpr (kColumns == 8) ptx::WgmmaE4m3Rs8(d, a, tile + 2 * step, step > 0);
-    if constexpr (kColumns == 64) ptx::WgmmaE4m3Rs64(d, a, tile + 2 * step, step > 0);
-    if constexpr (kColumns == 128) ptx::WgmmaE4m3Rs128(d, a, tile + 2 * step, step > 0);
+    if constexpr (kColumns == 8) wgmma::MultiplyFromRegisters<wgmma::Format::kE4m3, 8>(d, a, tile + 2 * step, step > 0);
+    if constexpr (kColumns == 64)
+      wgmma::MultiplyFromRegisters<wgmma::Format::kE4m3, 64>(d, a, tile + 2 * step, step > 0);
+    if constexpr (kColumns == 128)
+      wgmma::MultiplyFromRegisters<wgmma::Format::kE4m3, 128>(d, a, tile + 2 * step, step > 0);
   }
-  ptx::WgmmaCommit();
-  ptx::WgmmaWait<0>();
-  ptx::PinRegisters(d);
+  wgmma::Commit();
+  wgmma::Wait<0>();
+  wgmma::Touch(d);
 }
 
 // This thread's part of the two keys' sums over the heads of one row: of[0] for key g, of[1] for key g + 8.
@@ -242,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, 1) IndexLogitsKernel(const IndexLogi
   if (has_next) LoadPage(p, shared.sequence[next_walk.run_begin], next_walk.page, warp, lane, next_keys);
 
   LoadQueries(p, first_row, num_tile_rows, shared);
-  ptx::FenceSharedForProducts();
+  ptx::FenceAsyncProxy();
   __syncthreads();
 
   const uint64_t q_tile = ptx::TileDescriptor(shared.q, 16, 1024);

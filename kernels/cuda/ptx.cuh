@@ -117,6 +117,10 @@ __device__ inline void SynchronizeCluster() {
 __device__ inline void SynchronizeSome(int number, int num_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(num_threads) : "memory");
 }
+// Is one of them, and does not wait.
+__device__ inline void ArriveAtSome(int number, int num_threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(num_threads) : "memory");
+}
 // At the same place in the shared memory of the cluster's block `rank`.
 __device__ inline void ArriveAtBlock(uint32_t barrier, int rank) {
   asm volatile(

@@ -27,6 +27,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ptx_attention.cuh"
 #include "kernels/cuda/sparse_mla_loader.cuh"
+#include "kernels/cuda/wgmma.cuh"
 #include "kernels/op_border.h"
 #include "kvcache/kv_layout.h"
 
@@ -93,8 +94,8 @@ __device__ __forceinline__ void LoadQueries(const SparseMlaParams& p, int64_t ro
     }
     *reinterpret_cast<uint4*>(shared.q + subtile * kTileBytes + ptx::SwizzledOffset(head, chunk)) = v;
   }
-  ptx::FenceSharedForProducts();
-  ptx::BarrierSync(kConsumersMeet, kConsumers);
+  ptx::FenceAsyncProxy();
+  ptx::SynchronizeSome(kConsumersMeet, kConsumers);
 }
 
 __device__ __forceinline__ float MaxOfFour(float x) {
@@ -157,18 +158,18 @@ __device__ __forceinline__ void ScoreAndAttendLeft(const SparseMlaParams& p, int
   float sum[2] = {0, 0};
   for (int block = 0; block < num_blocks; ++block) {
     const int tile = block % 2;
-    ptx::BarrierSync(kFull + tile, kThreads);
+    ptx::SynchronizeSome(kFull + tile, kThreads);
     const uint64_t keys = ptx::TileDescriptor(shared.entries[tile], 16, 1024);
-    ptx::PinRegisters(s);
-    ptx::WgmmaFence();
+    wgmma::Touch(s);
+    wgmma::Fence();
 #pragma unroll
     for (int step = 0; step < kSubtiles * 4; ++step) {
       const uint64_t to = step / 4 * (kTileBytes / 16) + step % 4 * 2;
-      ptx::WgmmaBf16Ss64(s, q_tile + to, keys + to, step > 0);
+      wgmma::Multiply<wgmma::Format::kBf16, 64>(s, q_tile + to, keys + to, step > 0);
     }
-    ptx::WgmmaCommit();
-    ptx::WgmmaWait<0>();
-    ptx::PinRegisters(s);
+    wgmma::Commit();
+    wgmma::Wait<0>();
+    wgmma::Touch(s);
 
     const int left = count - block * kEntryBlock;  // entries of this block, if fewer than 64
     if (left < kEntryBlock) {
@@ -204,7 +205,7 @@ __device__ __forceinline__ void ScoreAndAttendLeft(const SparseMlaParams& p, int
 #pragma unroll
     for (int i = 0; i < 16; ++i) weights[i / 4][i % 4] = ptx::PackBf16(s[2 * i], s[2 * i + 1]);
 
-    if (block > 0) ptx::BarrierSync(kPFree, kConsumers);
+    if (block > 0) ptx::SynchronizeSome(kPFree, kConsumers);
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       *reinterpret_cast<uint32_t*>(shared.p + ptx::SwizzledOffset(g, j) + c * 4) = weights[j / 2][j % 2 * 2];
@@ -214,26 +215,27 @@ __device__ __forceinline__ void ScoreAndAttendLeft(const SparseMlaParams& p, int
       shared.correction[g] = correction[0];
       shared.correction[g + 8] = correction[1];
     }
-    ptx::FenceSharedForProducts();
-    ptx::BarrierArrive(kPReady, kConsumers);
+    ptx::FenceAsyncProxy();
+    ptx::ArriveAtSome(kPReady, kConsumers);
 
     Rescale(o, correction[0], correction[1]);
     const uint64_t values = ptx::TileDescriptor(shared.entries[tile], kTileBytes, 1024);
-    ptx::PinRegisters(o);
-    ptx::WgmmaFence();
+    wgmma::Touch(o);
+    wgmma::Fence();
 #pragma unroll
-    for (int step = 0; step < 4; ++step) ptx::WgmmaBf16Rs256(o, weights[step], values + step * 128, true);
-    ptx::WgmmaCommit();
-    ptx::WgmmaWait<0>();
-    ptx::PinRegisters(o);
-    if (block + 2 < num_blocks) ptx::BarrierArrive(kEmpty + tile, kThreads);
+    for (int step = 0; step < 4; ++step)
+      wgmma::MultiplyAcrossFromRegisters256(o, weights[step], values + step * 128, true);
+    wgmma::Commit();
+    wgmma::Wait<0>();
+    wgmma::Touch(o);
+    if (block + 2 < num_blocks) ptx::ArriveAtSome(kEmpty + tile, kThreads);
   }
   const float inverse[2] = {1.0f / SumOfFour(sum[0]), 1.0f / SumOfFour(sum[1])};
   if (c == 0) {
     shared.inverse_sum[g] = inverse[0];
     shared.inverse_sum[g + 8] = inverse[1];
   }
-  ptx::BarrierArrive(kConsumersMeet, kConsumers);
+  ptx::ArriveAtSome(kConsumersMeet, kConsumers);
   StoreOutput(p, row, first_head, 0, thread, o, inverse[0], inverse[1]);
 }
 
@@ -247,21 +249,21 @@ __device__ __forceinline__ void AttendRight(const SparseMlaParams& p, int64_t ro
   for (int i = 0; i < 128; ++i) o[i] = 0;
   for (int block = 0; block < num_blocks; ++block) {
     const int tile = block % 2;
-    ptx::BarrierSync(kFull + tile, kThreads);
-    ptx::BarrierSync(kPReady, kConsumers);
+    ptx::SynchronizeSome(kFull + tile, kThreads);
+    ptx::SynchronizeSome(kPReady, kConsumers);
     Rescale(o, shared.correction[g], shared.correction[g + 8]);
     const uint64_t values = ptx::TileDescriptor(shared.entries[tile] + 4 * kTileBytes, kTileBytes, 1024);
-    ptx::PinRegisters(o);
-    ptx::WgmmaFence();
+    wgmma::Touch(o);
+    wgmma::Fence();
 #pragma unroll
-    for (int step = 0; step < 4; ++step) ptx::WgmmaBf16Ss256(o, weights + step * 2, values + step * 128, true);
-    ptx::WgmmaCommit();
-    ptx::WgmmaWait<0>();
-    ptx::PinRegisters(o);
-    if (block + 1 < num_blocks) ptx::BarrierArrive(kPFree, kConsumers);
-    if (block + 2 < num_blocks) ptx::BarrierArrive(kEmpty + tile, kThreads);
+    for (int step = 0; step < 4; ++step) wgmma::MultiplyAcross256(o, weights + step * 2, values + step * 128, true);
+    wgmma::Commit();
+    wgmma::Wait<0>();
+    wgmma::Touch(o);
+    if (block + 1 < num_blocks) ptx::ArriveAtSome(kPFree, kConsumers);
+    if (block + 2 < num_blocks) ptx::ArriveAtSome(kEmpty + tile, kThreads);
   }
-  ptx::BarrierSync(kConsumersMeet, kConsumers);
+  ptx::SynchronizeSome(kConsumersMeet, kConsumers);
   StoreOutput(p, row, first_head, 256, thread, o, shared.inverse_sum[g], shared.inverse_sum[g + 8]);
 }
 
@@ -295,9 +297,9 @@ __global__ void __launch_bounds__(kThreads, 1) SparseMlaKernel(const SparseMlaPa
     ptx::LowerRegisters<104>();
     const RecordLoader<kIsBf16> loader(p.pages, p.page_stride, p.page_tables + p.sequence[row] * p.page_tables_stride,
                                        list, count, thread);
-    loader.Run([&](int tile) { ptx::BarrierSync(kEmpty + tile, kThreads); },
+    loader.Run([&](int tile) { ptx::SynchronizeSome(kEmpty + tile, kThreads); },
                [&](int tile) { return shared.entries[tile]; },
-               [&](int tile) { ptx::BarrierArrive(kFull + tile, kThreads); });
+               [&](int tile) { ptx::ArriveAtSome(kFull + tile, kThreads); });
   } else {
     ptx::RaiseRegisters<200>();
     LoadQueries(p, row, first_head, thread - 128, shared);

@@ -95,7 +95,7 @@ class RecordLoader {
         }
         Load(records, (quarter + 2) % 4, under_way[quarter % 2]);
       }
-      ptx::FenceSharedForProducts();
+      ptx::FenceAsyncProxy();
       full(block % 2);
     }
   }

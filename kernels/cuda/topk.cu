@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const TopKParams p) {
       const uint32_t sum = __reduce_add_sync(0xffffffffu, shared.bins[parity][coarse * 32 + lane]);
       if (lane == 0) shared.coarse[parity][coarse] = sum;
     }
-    ptx::ClusterSync();
+    ptx::SynchronizeCluster();
     if (pass == 1) {  // nobody reads the first pass's counts any more
       for (int i = thread; i < kBins; i += kThreads) shared.bins[0][i] = 0;
     }
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const TopKParams p) {
       shared.nans = block_nans;
     }
   }
-  ptx::ClusterSync();
+  ptx::SynchronizeCluster();
   // What lies before this warp's part: blocks of lower rank, then warps of lower number.
   uint32_t above_before = 0, at_before = 0;
   if (static_cast<uint32_t>(lane) < rank) {
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const TopKParams p) {
       at_before += __popc(at_lanes);
     }
   }
-  ptx::ClusterSync();  // no block ends while another reads its shared memory
+  ptx::SynchronizeCluster();  // no block ends while another reads its shared memory
 }
 
 // A speed choice alone. Slices of at most 16K keys (64 KB) let three blocks share a multiprocessor; few rows are cut
