@@ -57,8 +57,9 @@ std::vector<int32_t> Golden::ToInts(const Tensor& tensor) {
   return values;
 }
 
-RunBound ReadRunBound(const std::string& model, const std::string& run) {
-  const boost::json::value& bound = Manifest().at("models").at(model).at("bounds").at(run);
+RunBound ReadRunBound(const std::string& model, const std::string& run, Noise noise) {
+  const char* kind = noise == Noise::kFp32 ? "bounds" : "fp8_bounds";
+  const boost::json::value& bound = Manifest().at("models").at(model).at(kind).at(run);
   const auto number = [&](const char* name) { return bound.at(name).to_number<double>(); };
   return {number("d"), number("median_row_d"), number("argmax_other"), number("decided_gap")};
 }

@@ -30,15 +30,17 @@ class Golden final {
   std::unique_ptr<SafetensorsFile> file_;
 };
 
-// What FP32-sized noise does to the reference's own run, with some room (tools/reference/README.md).
+// The noise that bounds are of: of sums in FP32, or of Hopper's FP8 instructions.
+enum class Noise { kFp32, kFp8 };
+// What noise does to the reference's own run, with some room (tools/reference/README.md).
 struct RunBound {
   double d = 0;             // over all stored logits
   double median_row_d = 0;  // median over rows of d(row, golden row)
   double argmax_other = 0;  // share of rows whose argmax may be another
   double decided_gap = 0;   // where the two largest logits of a steady row are further apart, it may not
 };
-// models.<model>.bounds.<run> of tests/golden/model/manifest.json.
-RunBound ReadRunBound(const std::string& model, const std::string& run);
+// models.<model>.bounds.<run> of tests/golden/model/manifest.json, or fp8_bounds.
+RunBound ReadRunBound(const std::string& model, const std::string& run, Noise noise = Noise::kFp32);
 // models.<model>.checkpoint_sha256.<file> of the same.
 std::string ReadCheckpointSha256(const std::string& model, const std::string& file);
 

@@ -181,7 +181,7 @@ std::vector<bool> GoldenModel::SteadyRows(int n, const std::string& run) const {
 RunBound GoldenModel::BoundOf(int n, const std::string& run) const {
   const std::string& name = case_.bounds_of.empty() ? case_.name : case_.bounds_of;
   const int context = case_.bounds_context == 0 ? n : case_.bounds_context;
-  return ReadRunBound(name, absl::StrCat("c", context, ".", run));
+  return ReadRunBound(name, absl::StrCat("c", context, ".", run), case_.noise);
 }
 
 std::vector<std::string> GoldenModel::Violations(const Comparison& comparison, const RunBound& bound, int n) {

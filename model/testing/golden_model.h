@@ -28,6 +28,7 @@ struct GoldenCase {
   // Where the bounds of a file without its own are: another file, and its context.
   std::string bounds_of = {};
   int bounds_context = 0;
+  Noise noise = Noise::kFp32;
 };
 inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
 
@@ -100,7 +101,7 @@ class GoldenModel final {
   // All layers and the MTP layer on top, every context, in chunks of 100 rows: the noise's bounds, which are within
   // the specification's. For checkpoints whose layers add little to the residual stream.
   void ExpectTheWholeOfACalmModelMatches() const;
-  // The same of any checkpoint, without MTP: the bounds that FP32-sized noise gives.
+  // The same of any checkpoint, without MTP: only what noise does to the median row and to the share of argmaxes.
   void ExpectTheWholeModelMatchesWithinNoise() const;
 
  private:

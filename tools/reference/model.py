@@ -10,7 +10,9 @@ import numpy as np
 from tools.reference import dtypes, ops
 
 
-_FP32_ERROR = 2e-7
+FP32_ERROR = 2e-7
+# Of Hopper's FP8 instructions, which keep about 14 bits of a sum of 128 products (docs/kernels/linear.md).
+FP8_ERROR = 2.0**-13
 
 
 def _row_size(x):
@@ -39,8 +41,8 @@ class Output:
 
 
 class Model:
-    def __init__(self, checkpoint, switches=Switches(), noise=None):
-        """noise: a NumPy generator; every value is moved by about FP32's error before it is rounded to BF16.
+    def __init__(self, checkpoint, switches=Switches(), noise=None, noise_size=FP32_ERROR):
+        """noise: a NumPy generator; every value is moved by about noise_size before it is rounded to BF16.
 
         Two implementations that sum in another order differ that much. What noise does to the logits is therefore
         the least tolerance that a comparison needs.
@@ -50,7 +52,7 @@ class Model:
         self.switches = switches
         self.bf16 = dtypes.round_bf16 if switches.bf16_rounding else ops.identity
         if noise is not None:
-            self.bf16 = lambda x: dtypes.round_bf16(x + _FP32_ERROR * _row_size(x) * noise.normal(size=x.shape))
+            self.bf16 = lambda x: dtypes.round_bf16(x + noise_size * _row_size(x) * noise.normal(size=x.shape))
         c = self.config
         self._frequencies = ops.rope_frequencies(
             c.qk_rope_head_dim,

@@ -25,7 +25,7 @@ class Golden:
     has_whole: bool = True  # all layers, and the MTP layer on top
     has_layers: bool = True  # each layer alone
     stage_context: int = 0  # the context whose layers are stored stage by stage; 0: none
-    has_bounds: bool = True  # what noise does to each run; costs three more passes each
+    has_bounds: bool = True  # what noise does to each run; costs six more passes each
     switches: model.Switches = model.Switches()
     is_dialogue: bool = False  # tokens are a dialogue's, as the trained model knows them; else they are random
 
@@ -53,6 +53,8 @@ GOLDENS = {
 }
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16
+# Kinds of bounds: of implementations that sum in FP32, and of those with Hopper's FP8 instructions.
+NOISE = {"bounds": model.FP32_ERROR, "fp8_bounds": model.FP8_ERROR}
 NOISY_RUNS = 3
 STEADY_MARGIN = 1e-3  # of a choice that noise does not change: index logits over the largest, router scores
 SMALLEST_MEDIAN_BOUND = 2e-4  # where a context has few rows, noise may happen to hit none of them
@@ -109,7 +111,7 @@ def _is_steady(out, num_layers):
 
 
 def _bounds(noisy_runs, logits, is_steady, positions):
-    """What FP32-sized noise does to a run's logits, with some room: for an implementation that sums in another order.
+    """What noise does to a run's logits, with some room: for an implementation that sums in another order.
 
     d and median_row_d: over the stored logits, and the median of single rows, which does not feel the few where noise
     makes another choice of experts or positions. argmax_other: the share of rows whose argmax may be another.
@@ -142,13 +144,13 @@ def _outputs(out, positions):
     }
 
 
-def _noisy_models(golden, loaded):
+def _noisy_models(golden, loaded, size):
     for seed in range(NOISY_RUNS):
-        yield model.Model(loaded, golden.switches, noise=np.random.default_rng(seed))
+        yield model.Model(loaded, golden.switches, noise=np.random.default_rng(seed), noise_size=size)
 
 
 def _whole(golden, loaded, tokens, positions, with_stages):
-    """-> ({tensor name: Tensor}, {run: bounds}) of the runs `whole` and `mtp`."""
+    """-> ({tensor name: Tensor}, {kind: {run: bounds}}) of the runs `whole` and `mtp`."""
     reference = model.Model(loaded, golden.switches)
     out = reference.forward(tokens)
     next_tokens = np.append(tokens[1:], out.logits[-1].argmax())
@@ -164,20 +166,22 @@ def _whole(golden, loaded, tokens, positions, with_stages):
         tensors["whole.final_hidden"] = bf16(out.final_hidden)
     if not golden.has_bounds:
         return tensors, {}
-    noisy, noisy_mtp = [], []
-    for noisy_model in _noisy_models(golden, loaded):
-        noisy_out = noisy_model.forward(tokens)
-        noisy.append(noisy_out.logits)
-        noisy_mtp.append(noisy_model.forward_mtp(noisy_out.final_hidden, next_tokens, noisy_out))
-    num_layers = loaded.config.num_hidden_layers
-    return tensors, {
-        "whole": _bounds(noisy, out.logits, _is_steady(out, num_layers), positions),
-        "mtp": _bounds(noisy_mtp, mtp_logits, _is_steady(out, num_layers + 1), positions),
-    }
+    bounds, num_layers = {}, loaded.config.num_hidden_layers
+    for kind, size in NOISE.items():
+        noisy, noisy_mtp = [], []
+        for noisy_model in _noisy_models(golden, loaded, size):
+            noisy_out = noisy_model.forward(tokens)
+            noisy.append(noisy_out.logits)
+            noisy_mtp.append(noisy_model.forward_mtp(noisy_out.final_hidden, next_tokens, noisy_out))
+        bounds[kind] = {
+            "whole": _bounds(noisy, out.logits, _is_steady(out, num_layers), positions),
+            "mtp": _bounds(noisy_mtp, mtp_logits, _is_steady(out, num_layers + 1), positions),
+        }
+    return tensors, bounds
 
 
 def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
-    """-> ({tensor name: Tensor}, {run: bounds}) of the run `alone<layer>`."""
+    """-> ({tensor name: Tensor}, {kind: {run: bounds}}) of the run `alone<layer>`."""
     run, stages = f"alone{layer}", {}
     out = model.Model(loaded, golden.switches).forward(tokens, stages.__setitem__, [layer])
     tensors = {f"{run}.{name}": t for name, t in _outputs(out, positions).items()}
@@ -188,15 +192,18 @@ def _layer_alone(golden, loaded, layer, tokens, positions, with_stages):
                 tensors[f"{run}.{stage}"] = STAGE_TYPES[stage](value[positions])
     if not golden.has_bounds:
         return tensors, {}
-    noisy = [noisy.forward(tokens, layers=[layer]).logits for noisy in _noisy_models(golden, loaded)]
-    return tensors, {run: _bounds(noisy, out.logits, _is_steady(out, 1), positions)}
+    bounds = {}
+    for kind, size in NOISE.items():
+        noisy = [noisy.forward(tokens, layers=[layer]).logits for noisy in _noisy_models(golden, loaded, size)]
+        bounds[kind] = {run: _bounds(noisy, out.logits, _is_steady(out, 1), positions)}
+    return tensors, bounds
 
 
 def make_context(golden, loaded, tokens):
-    """-> ({tensor name: Tensor}, {run: bounds}) of one context."""
+    """-> ({tensor name: Tensor}, {kind: {run: bounds}}) of one context."""
     c, n = loaded.config, len(tokens)
     positions = positions_of(n)
-    tensors, bounds = {"tokens": i32(tokens), "positions": i32(positions)}, {}
+    tensors, bounds = {"tokens": i32(tokens), "positions": i32(positions)}, {kind: {} for kind in NOISE}
     with_stages = n == golden.stage_context
     runs = []
     if golden.has_whole:
@@ -205,28 +212,35 @@ def make_context(golden, loaded, tokens):
         runs.append(_layer_alone(golden, loaded, layer, tokens, positions, with_stages))
     for run_tensors, run_bounds in runs:
         tensors |= run_tensors
-        bounds |= run_bounds
-    return {f"c{n}.{name}": t for name, t in tensors.items()}, {f"c{n}.{run}": b for run, b in bounds.items()}
+        for kind, of_kind in run_bounds.items():
+            bounds[kind] |= {f"c{n}.{run}": bound for run, bound in of_kind.items()}
+    return {f"c{n}.{name}": t for name, t in tensors.items()}, bounds
 
 
-def make(folder, checkpoint_folder, name):
-    folder.mkdir(parents=True, exist_ok=True)
-    golden, loaded = GOLDENS[name], checkpoint.Checkpoint(checkpoint_folder)
-    tensors, bounds = {}, {}
-    for n in golden.contexts:
-        tokens = dialogue_ids(n, checkpoint_folder) if golden.is_dialogue else token_ids(n, loaded.config.vocab_size)
-        made = make_context(golden, loaded, tokens)
-        tensors |= made[0]
-        bounds |= made[1]
-    # One gap for all contexts of a run: the short ones have too few near ties to find theirs.
+def _share_gaps(bounds):
+    """One gap for all contexts of a run: the short ones have too few near ties to find theirs."""
     for run in {key.partition(".")[2] for key in bounds}:
         of_run = [b for key, b in bounds.items() if key.partition(".")[2] == run]
         gap = max(b["decided_gap"] for b in of_run)
         for b in of_run:
             b["decided_gap"] = gap
+
+
+def make(folder, checkpoint_folder, name):
+    folder.mkdir(parents=True, exist_ok=True)
+    golden, loaded = GOLDENS[name], checkpoint.Checkpoint(checkpoint_folder)
+    tensors, bounds = {}, {kind: {} for kind in NOISE}
+    for n in golden.contexts:
+        tokens = dialogue_ids(n, checkpoint_folder) if golden.is_dialogue else token_ids(n, loaded.config.vocab_size)
+        context_tensors, context_bounds = make_context(golden, loaded, tokens)
+        tensors |= context_tensors
+        for kind, of_kind in context_bounds.items():
+            bounds[kind] |= of_kind
+    for of_kind in bounds.values():
+        _share_gaps(of_kind)
     safetensors_io.write(folder / f"{name}.safetensors", tensors)
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text()) if path.exists() else {"models": {}}
     manifest["numpy"] = np.__version__
-    manifest["models"][name] = {"checkpoint_sha256": loaded.sha256(), "bounds": bounds}
+    manifest["models"][name] = {"checkpoint_sha256": loaded.sha256()} | bounds
     make_goldens.write_manifest(folder, manifest)
