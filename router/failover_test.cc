@@ -142,6 +142,17 @@ TEST(FailoverTest, AnAnswerThatHasBegunWaitsForAPairAndThenSaysBothReasons) {
   EXPECT_LE(now - kNow, kWait + Failover::kLookInterval);
 }
 
+// Other prompts went first for longer than the wait: it begins when this one may look.
+TEST(FailoverTest, TheWaitForAPairCountsFromWhenItMayLook) {
+  Failover failover(kWait);
+  ASSERT_TRUE(failover.OnFailure(kGone, true, 3, kNow).error.ok());
+  const absl::Duration turn = kNow + 2 * kWait;
+  failover.LooksFrom(turn);
+  EXPECT_TRUE(failover.OnNoPair(kNoPair, kNobodyComes, turn).error.ok());
+  EXPECT_TRUE(failover.OnNoPair(kNoPair, kNobodyComes, turn + kWait - absl::Milliseconds(1)).error.ok());
+  EXPECT_FALSE(failover.OnNoPair(kNoPair, kNobodyComes, turn + kWait).error.ok());
+}
+
 TEST(FailoverTest, AWaitOfZeroGoesOnOnlyWhereThereIsAPairAtOnce) {
   Failover failover(absl::ZeroDuration());
   ASSERT_TRUE(failover.OnFailure(kGone, true, 3, kNow).error.ok());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/held_port.h"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
@@ -68,6 +69,21 @@ TEST_F(WorkerLossTest, RequestThatFoundNoWorkerIsTriedAgainAFewTimes) {
     decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kUnavailable, "prefill worker is gone");
   }
   EXPECT_EQ(client.ReadResponse().status, 503) << "the last failure is the answer";
+}
+
+// One a second, and one at once after a quiet second: the second time is no sooner than a second after the first.
+TEST_F(WorkerLossTest, RequestsAreResumedAtABoundedPace) {
+  options_.pipeline.failovers_per_second = 1;
+  StartPair();
+  RawClient client(port());
+  client.Send(PostChat(ChatBody()));
+  const FakeWorker::Request first = decode_->AwaitRequest();
+  const absl::Duration begin = base::RealClock().Now();
+  decode_->SendEnded(first.key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  decode_->SendEnded(decode_->AwaitRequest().key, absl::StatusCode::kUnavailable, "prefill worker is gone");
+  const FakeWorker::Request third = decode_->AwaitRequest();
+  EXPECT_EQ(third.key.attempt(), 3u);
+  EXPECT_GE(base::RealClock().Now() - begin, absl::Seconds(1));
 }
 
 TEST_F(WorkerLossTest, AnAnswerThatHasBegunGoesOnWithTheTokensOfEachChoice) {
