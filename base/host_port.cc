@@ -1,6 +1,10 @@
 #include "base/host_port.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -52,5 +56,13 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
 }
 
 bool IsWildcard(absl::string_view host) { return host == "0.0.0.0" || host == "::" || host == "*" || host.empty(); }
+
+bool IsLoopback(absl::string_view host) {
+  if (host == "localhost" || host == "::1") return true;
+  // A name may begin with 127., too.
+  return absl::StartsWith(host, "127.") && std::all_of(host.begin(), host.end(), [](char c) {
+           return c == '.' || absl::ascii_isdigit(static_cast<unsigned char>(c));
+         });
+}
 
 }  // namespace tandem::base

@@ -21,5 +21,7 @@ struct HostPort {
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // Wildcards (0.0.0.0, ::) may be listened on but not advertised.
 bool IsWildcard(absl::string_view host);
+// Hosts that no other machine can reach.
+bool IsLoopback(absl::string_view host);
 
 }  // namespace tandem::base

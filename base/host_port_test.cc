@@ -59,5 +59,12 @@ TEST(HostPortTest, WildcardsAreNoPlaceToConnectTo) {
   EXPECT_FALSE(IsWildcard("127.0.0.1"));
 }
 
+TEST(HostPortTest, LoopbackIsWhatNoOtherMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* host : {"", "0.0.0.0", "::", "10.0.0.1", "127.evil.org", "128.0.0.1", "::2"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::base

@@ -23,6 +23,7 @@ class DecodeMetrics final {
   // On the engine's thread too.
   void PeerUp(const std::string& peer, const std::vector<kvtransfer::PeerLane>& lanes, size_t num_refused);
   void PeerDown(const std::string& peer);
+  void UpdateStrangers(int64_t num_refused) { engine_.UpdateStrangers(num_refused); }
 
  private:
   base::Metrics& metrics_;

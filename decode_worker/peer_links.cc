@@ -62,8 +62,9 @@ void PeerLinks::LinkWith(const std::vector<std::string>& addresses) {
 void PeerLinks::Open(const std::string& address) {
   LOG_INFO("linking with prefill", {"peer", address});
   auto link = std::make_unique<kvtransfer::PeerLink>(
-      kvtransfer::PeerLinkOptions{.address = address, .hello = options_.hello, .liveness = options_.liveness}, clock_,
-      events_.vitals, [this, address](kvtransfer::PeerEvent event) { OnEvent(address, std::move(event)); });
+      kvtransfer::PeerLinkOptions{
+          .security = options_.security, .address = address, .hello = options_.hello, .liveness = options_.liveness},
+      clock_, events_.vitals, [this, address](kvtransfer::PeerEvent event) { OnEvent(address, std::move(event)); });
   absl::MutexLock lock(&links_mutex_);
   links_[address] = std::move(link);
 }

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/peer_security.h"
 #include "decode_worker/lane_wiring.h"
 #include "kvtransfer/peer_link.h"
 #include "kvtransfer/transfer_target.h"
@@ -28,6 +29,7 @@
 namespace tandem::decode {
 
 struct PeerLinksOptions {
+  base::PeerSecurity* security = nullptr;  // outlives the links
   proto::HelloRequest hello;
   kvtransfer::LivenessOptions liveness;
   LaneWiringOptions wiring;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/grpc_security.h"
 #include "base/log.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.grpc.pb.h"
@@ -58,7 +59,8 @@ class RouterService::Core final : public proto::DecodeWorker::CallbackService {
  public:
   Core(const RouterServiceOptions& options, const base::Clock& clock, worker_shell::LiveEvents events,
        std::function<absl::Status(GenerateRequest)> generate)
-      : assembler_limits_(options.assembler),
+      : security_(*options.security),
+        assembler_limits_(options.assembler),
         generate_(std::move(generate)),
         live_(options.live, clock, std::move(events)) {}
   ~Core() override {
@@ -66,14 +68,20 @@ class RouterService::Core final : public proto::DecodeWorker::CallbackService {
   }
 
   absl::Status Listen(const std::string& address) {
-    auto listener = worker_shell::Listen(address, *this);
+    auto listener = worker_shell::Listen(address, *this, security_);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     return absl::OkStatus();
   }
 
-  worker_shell::LiveReactor* Live(grpc::CallbackServerContext* context) override { return live_.Open(context); }
+  worker_shell::LiveReactor* Live(grpc::CallbackServerContext* context) override {
+    const grpc::Status known = base::CheckToken(*context, security_);
+    if (!known.ok()) return base::RefusedCall<proto::RouterMessage, proto::WorkerMessage>::With(known);
+    return live_.Open(context);
+  }
   BulkReactor* Bulk(grpc::CallbackServerContext* context) override {
+    const grpc::Status known = base::CheckToken(*context, security_);
+    if (!known.ok()) return base::RefusedCall<proto::GeneratePart, proto::BulkReply>::With(known);
     return std::make_shared<BulkStream>(context, assembler_limits_, live_, generate_)->Run();
   }
 
@@ -81,6 +89,7 @@ class RouterService::Core final : public proto::DecodeWorker::CallbackService {
   worker_shell::LiveStreams& live() { return live_; }
 
  private:
+  base::PeerSecurity& security_;
   const AssemblerLimits assembler_limits_;
   const std::function<absl::Status(GenerateRequest)> generate_;
   worker_shell::LiveStreams live_;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/peer_security.h"
 #include "decode_worker/generate_assembler.h"
 #include "decode_worker/generate_request.h"
 #include "proto/worker.pb.h"
@@ -22,7 +23,8 @@
 namespace tandem::decode {
 
 struct RouterServiceOptions {
-  std::string listen_address;  // host:port; port 0 takes a free one
+  base::PeerSecurity* security = nullptr;  // outlives the service
+  std::string listen_address;              // host:port; port 0 takes a free one
   worker_shell::LiveOptions live;
   AssemblerLimits assembler;  // of each Bulk stream
 };

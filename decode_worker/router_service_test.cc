@@ -2,6 +2,7 @@
 // and not the stream, and a busy port is refused by name.
 #include "decode_worker/router_service.h"
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,7 @@ class RouterServiceTest : public ::testing::Test {
   }
   absl::StatusOr<std::unique_ptr<RouterService>> Start(const std::string& address) {
     RouterServiceOptions options;
+    options.security = security_.get();
     options.listen_address = address;
     options.assembler = {.num_partial_requests_max = 4, .num_tokens_max = 1000};
     return RouterService::Start(std::move(options), base::RealClock(),
@@ -74,6 +76,7 @@ class RouterServiceTest : public ::testing::Test {
     return requests_;
   }
 
+  const std::unique_ptr<base::PeerSecurity> security_ = base::PeerSecurity::None(base::RealClock());
   absl::Notification attached_;
   absl::Mutex mutex_;
   std::vector<GenerateRequest> requests_;
@@ -82,6 +85,34 @@ class RouterServiceTest : public ::testing::Test {
   grpc::ClientContext live_context_, bulk_context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::RouterMessage, proto::WorkerMessage>> live_;
 };
+
+TEST_F(RouterServiceTest, BothStreamsAskForTheToken) {
+  const std::string file = testing::TempDir() + "/router_service_token";
+  std::ofstream(file) << "the-clusters-token\n";
+  const auto guarded = base::PeerSecurity::Load({.token_file = file}, base::RealClock()).value();
+  RouterServiceOptions options;
+  options.security = guarded.get();
+  options.listen_address = "127.0.0.1:0";
+  const auto service = RouterService::Start(std::move(options), base::RealClock(),
+                                            {.attached = [](uint64_t, const proto::Identity&) { FAIL(); },
+                                             .message = [](uint64_t, proto::RouterMessage) { FAIL(); },
+                                             .lost = [](uint64_t) {},
+                                             .vitals = [] { return worker_shell::WorkerVitals(); }},
+                                            [](GenerateRequest) { return absl::OkStatus(); });
+  ASSERT_TRUE(service.ok()) << service.status();
+  const auto stub = proto::DecodeWorker::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", (*service)->port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext live_context, bulk_context;
+  const auto live = stub->Live(&live_context);
+  const auto bulk = stub->Bulk(&bulk_context);
+  proto::WorkerMessage message;
+  proto::BulkReply reply;
+  EXPECT_FALSE(live->Read(&message));
+  EXPECT_FALSE(bulk->Read(&reply));
+  EXPECT_EQ(live->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(bulk->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(guarded->num_refused(), 2);
+}
 
 TEST_F(RouterServiceTest, APromptInPartsArrivesWhole) {
   AttachRouter();

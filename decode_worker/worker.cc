@@ -8,6 +8,7 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/peer_security.h"
 #include "base/status_macros.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/host_memory.h"
@@ -86,6 +87,7 @@ class Worker::Core final : public Outbox {
   const DecodeConfig config_;
   const base::Clock& clock_;
   HostMemory memory_;
+  std::unique_ptr<base::PeerSecurity> security_;  // outlives every stream
   base::Metrics metrics_;
   DecodeMetrics decode_metrics_;
   worker_shell::EngineStatus status_;
@@ -101,6 +103,7 @@ class Worker::Core final : public Outbox {
 };
 
 absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout) {
+  ASSIGN_OR_RETURN(security_, base::PeerSecurity::Load(config_.peers, clock_));
   const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
@@ -125,6 +128,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   });
 
   PeerLinksOptions links;
+  links.security = security_.get();
   *links.hello.mutable_identity() = identity;
   *links.hello.mutable_fingerprint() = model.fingerprint();
   links.hello.mutable_lanes()->Add(config_.lanes.begin(), config_.lanes.end());
@@ -146,6 +150,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   links_ = std::make_unique<PeerLinks>(std::move(links), clock_, LinkEvents());
 
   RouterServiceOptions service;
+  service.security = security_.get();
   service.listen_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
   service.assembler = {.num_partial_requests_max = kPartialRequestsMax, .num_tokens_max = context_length_max};
   service.live.heartbeat_interval = config_.heartbeat_interval;
@@ -223,6 +228,7 @@ PeerLinksEvents Worker::Core::LinkEvents() {
 
 void Worker::Core::AfterStep(const Engine& engine) {
   decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size(), service_->num_queued_bytes());
+  decode_metrics_.UpdateStrangers(security_->num_refused());
   status_.Publish(engine, clock_.Now());
 }
 

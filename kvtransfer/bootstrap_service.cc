@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
+#include "base/grpc_security.h"
 #include "base/listen_failure.h"
 #include "base/status_macros.h"
 #include "kvtransfer/handshake.h"
@@ -55,7 +56,7 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
   absl::Status Listen() {
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two workers on one port are a mistake
-    builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.listen.ToString(), base::PeerServerCredentials(*options_.security), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
@@ -122,7 +123,8 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
   grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context, const proto::HelloRequest* hello,
                                   proto::HelloReply* reply) override {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpcStatus(Greet(*hello, *reply)));
+    const grpc::Status known = base::CheckToken(*context, *options_.security);
+    reactor->Finish(known.ok() ? ToGrpcStatus(Greet(*hello, *reply)) : known);
     return reactor;
   }
 
@@ -150,6 +152,9 @@ class BootstrapService::Core final : public proto::Bootstrap::CallbackService {
 
   grpc::ServerBidiReactor<proto::TransferMessage, proto::TransferMessage>* Control(
       grpc::CallbackServerContext* context) override {
+    if (const grpc::Status known = base::CheckToken(*context, *options_.security); !known.ok()) {
+      return base::RefusedCall<proto::TransferMessage, proto::TransferMessage>::With(known);
+    }
     auto stream = std::make_shared<Stream>(*this, context);
     stream->Begin(stream);
     return stream.get();

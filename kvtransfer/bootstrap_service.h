@@ -20,12 +20,14 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/host_port.h"
+#include "base/peer_security.h"
 #include "kvtransfer/link_liveness.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
 
 struct BootstrapOptions {
+  base::PeerSecurity* security = nullptr;                  // outlives the service
   base::HostPort listen{.host = "0.0.0.0", .port = 8998};  // port 0: any free one
   // Identity (role "prefill"), fingerprint, host id, pages; ranks where all decode workers get the same.
   proto::HelloReply hello;

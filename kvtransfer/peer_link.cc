@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/check.h"
+#include "base/grpc_security.h"
 #include "kvtransfer/handshake.h"
 #include "kvtransfer/message_stream.h"
 #include "proto/kv_transfer.grpc.pb.h"
@@ -25,23 +26,23 @@ absl::Status ToAbslStatus(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// Two sides that do not fit will not fit in a moment either.
+// Two sides that do not fit, or do not know each other, will not in a moment either.
 bool IsRefusal(const absl::Status& status) {
-  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status);
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsUnauthenticated(status);
 }
 
 // How prefill, or the network, ended the control stream. A cut one is seen as cancelled, reset or even OK.
 absl::Status EndOf(const grpc::Status& result) {
   const absl::Status status = ToAbslStatus(result);
-  if (absl::IsAborted(status) || absl::IsFailedPrecondition(status)) return status;
+  if (absl::IsAborted(status) || absl::IsFailedPrecondition(status) || absl::IsUnauthenticated(status)) return status;
   return absl::UnavailableError(absl::StrCat("prefill closed the control stream: ", status.ToString()));
 }
 
-std::unique_ptr<proto::Bootstrap::Stub> NewStub(const std::string& address) {
+std::unique_ptr<proto::Bootstrap::Stub> NewStub(const std::string& address, base::PeerSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection for each link, a fresh one for each try
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return proto::Bootstrap::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return proto::Bootstrap::NewStub(base::ConnectToPeer(address, std::move(arguments), security));
 }
 
 }  // namespace
@@ -92,6 +93,7 @@ class PeerLink::Core {
   class Stream final : public MessageStream<grpc::ClientBidiReactor<proto::TransferMessage, proto::TransferMessage>> {
    public:
     Stream(Core& core, proto::Bootstrap::Stub& stub) : MessageStream(core.options_.send_queue_bytes_max), core_(core) {
+      base::ShowToken(context_, *core_.options_.security);
       stub.async()->Control(&context_, this);
       AddHold();  // writes start outside of reactions, as long as reads are under way
       ReadFirst();
@@ -180,9 +182,10 @@ class PeerLink::Core {
     phase_until_ = now + options_.hello_timeout;
     end_ = absl::OkStatus();
     is_down_said_ = false;
-    stub_ = NewStub(options_.address);
+    stub_ = NewStub(options_.address, *options_.security);
     greeting_ = std::make_unique<Greeting>();
     Greeting* const greeting = greeting_.get();
+    base::ShowToken(greeting->context, *options_.security);
     stub_->async()->Hello(&greeting->context, &options_.hello, &greeting->reply, [this, greeting](grpc::Status status) {
       absl::MutexLock lock(&mutex_);
       greeting->result = std::move(status);

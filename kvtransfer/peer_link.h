@@ -21,14 +21,16 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/peer_security.h"
 #include "kvtransfer/link_liveness.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
 
 struct PeerLinkOptions {
-  std::string address;        // P's bootstrap address, host:port
-  proto::HelloRequest hello;  // identity (role "decode"), fingerprint, lanes, host id, pages
+  base::PeerSecurity* security = nullptr;  // outlives the link
+  std::string address;                     // P's bootstrap address, host:port
+  proto::HelloRequest hello;               // identity (role "decode"), fingerprint, lanes, host id, pages
   LivenessOptions liveness;
   absl::Duration hello_timeout = absl::Seconds(1);
   absl::Duration retry_min = absl::Milliseconds(100);  // wait after the first failure; doubles

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -116,8 +117,14 @@ proto::Identity IdentityOf(std::string instance, uint64_t incarnation, std::stri
   return identity;
 }
 
+base::PeerSecurity& Unguarded() {
+  static base::PeerSecurity* const security = base::PeerSecurity::None(base::RealClock()).release();
+  return *security;
+}
+
 BootstrapOptions ServiceOptions(uint64_t incarnation, int port = 0, int num_layers = 4) {
   BootstrapOptions options;
+  options.security = &Unguarded();
   options.listen = {.host = "127.0.0.1", .port = port};
   *options.hello.mutable_identity() = IdentityOf("prefill-0", incarnation, "prefill");
   *options.hello.mutable_fingerprint() = BuildFingerprint({.model_hash = "abc", .num_layers = num_layers});
@@ -128,6 +135,7 @@ BootstrapOptions ServiceOptions(uint64_t incarnation, int port = 0, int num_laye
 
 PeerLinkOptions LinkOptions(int port, uint64_t incarnation) {
   PeerLinkOptions options;
+  options.security = &Unguarded();
   options.address = absl::StrCat("127.0.0.1:", port);
   *options.hello.mutable_identity() = IdentityOf("decode-0", incarnation, "decode");
   *options.hello.mutable_fingerprint() = BuildFingerprint({.model_hash = "abc", .num_layers = 4});
@@ -488,6 +496,45 @@ TEST(BootstrapServiceTest, LanesAreOfferedToEachDecodeWorkerByItsGreeting) {
   const PeerUp up = link_log.Await<PeerUp>();
   ASSERT_EQ(up.reply.ranks_size(), 1);
   EXPECT_EQ(up.reply.ranks(0).lanes(0).kind(), "this host");
+}
+
+TEST(PeerLinkTest, DecodeThatDoesNotShowTheTokenIsToldSoAndAnotherIsServed) {
+  const std::string file = testing::TempDir() + "/peer_link_token";
+  std::ofstream(file) << "the-clusters-token\n";
+  const auto guarded = base::PeerSecurity::Load({.token_file = file}, base::RealClock()).value();
+  ServiceLog service_log;
+  LinkLog stranger_log, member_log;
+  BootstrapOptions service_options = ServiceOptions(7);
+  service_options.security = guarded.get();
+  const auto service = StartService(service_options, service_log);
+  const auto stranger = StartLink(LinkOptions(service->port(), 3), stranger_log);
+  const PeerDown down = stranger_log.Await<PeerDown>();
+  EXPECT_EQ(down.status.code(), absl::StatusCode::kUnauthenticated) << down.status;
+  EXPECT_THAT(std::string(down.status.message()), HasSubstr("process.peers.token_file"));
+  EXPECT_EQ(service_log.size(), 0u);
+  PeerLinkOptions options = LinkOptions(service->port(), 4);
+  options.security = guarded.get();
+  const auto member = StartLink(options, member_log);
+  member_log.Await<PeerUp>();
+  service_log.Await<TargetUp>();
+}
+
+// Greeting once is not enough: whoever opens a control stream shows the token, too.
+TEST(BootstrapServiceTest, AControlStreamWithoutTheTokenIsRefused) {
+  const std::string file = testing::TempDir() + "/control_token";
+  std::ofstream(file) << "the-clusters-token\n";
+  const auto guarded = base::PeerSecurity::Load({.token_file = file}, base::RealClock()).value();
+  ServiceLog service_log;
+  BootstrapOptions service_options = ServiceOptions(7);
+  service_options.security = guarded.get();
+  const auto service = StartService(service_options, service_log);
+  const auto stub = proto::Bootstrap::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", service->port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto control = stub->Control(&context);
+  proto::TransferMessage message;
+  EXPECT_FALSE(control->Read(&message));
+  EXPECT_EQ(control->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
 }  // namespace

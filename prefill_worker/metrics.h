@@ -17,6 +17,7 @@ class PrefillMetrics final {
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
   // Of the tcp lanes' source, where there is one.
   void UpdateTcp(const kvtransfer::TcpSource& source);
+  void UpdateStrangers(int64_t num_refused) { engine_.UpdateStrangers(num_refused); }
 
  private:
   worker_shell::EngineMetrics engine_;

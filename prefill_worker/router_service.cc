@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/grpc_security.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker_shell/grpc_listen.h"
@@ -11,25 +12,31 @@ namespace tandem::prefill {
 
 class RouterService::Core final : public proto::PrefillWorker::CallbackService {
  public:
-  Core(worker_shell::LiveOptions options, const base::Clock& clock, worker_shell::LiveEvents events)
-      : live_(std::move(options), clock, std::move(events)) {}
+  Core(worker_shell::LiveOptions options, base::PeerSecurity& security, const base::Clock& clock,
+       worker_shell::LiveEvents events)
+      : security_(security), live_(std::move(options), clock, std::move(events)) {}
   ~Core() override {
     if (listener_.server != nullptr) worker_shell::ShutDown(*listener_.server);
   }
 
   absl::Status Listen(const std::string& address) {
-    auto listener = worker_shell::Listen(address, *this);
+    auto listener = worker_shell::Listen(address, *this, security_);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     return absl::OkStatus();
   }
 
-  worker_shell::LiveReactor* Live(grpc::CallbackServerContext* context) override { return live_.Open(context); }
+  worker_shell::LiveReactor* Live(grpc::CallbackServerContext* context) override {
+    const grpc::Status known = base::CheckToken(*context, security_);
+    if (!known.ok()) return base::RefusedCall<proto::RouterMessage, proto::WorkerMessage>::With(known);
+    return live_.Open(context);
+  }
 
   int port() const { return listener_.port; }
   worker_shell::LiveStreams& live() { return live_; }
 
  private:
+  base::PeerSecurity& security_;
   worker_shell::LiveStreams live_;
   worker_shell::Listener listener_;
 };
@@ -39,9 +46,10 @@ RouterService::~RouterService() = default;
 
 absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const std::string& listen_address,
                                                                     worker_shell::LiveOptions options,
+                                                                    base::PeerSecurity& security,
                                                                     const base::Clock& clock,
                                                                     worker_shell::LiveEvents events) {
-  auto core = std::make_unique<Core>(std::move(options), clock, std::move(events));
+  auto core = std::make_unique<Core>(std::move(options), security, clock, std::move(events));
   if (absl::Status status = core->Listen(listen_address); !status.ok()) return status;
   return std::unique_ptr<RouterService>(new RouterService(std::move(core)));
 }

@@ -8,17 +8,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/peer_security.h"
 #include "worker_shell/live_options.h"
 
 namespace tandem::prefill {
 
 class RouterService final {
  public:
-  // listen_address: host:port, port 0 takes a free one. UNAVAILABLE where it cannot be listened on. `clock` outlives
-  // the service.
+  // listen_address: host:port, port 0 takes a free one. UNAVAILABLE where it cannot be listened on. `security` and
+  // `clock` outlive the service.
   static absl::StatusOr<std::unique_ptr<RouterService>> Start(const std::string& listen_address,
                                                               worker_shell::LiveOptions options,
-                                                              const base::Clock& clock,
+                                                              base::PeerSecurity& security, const base::Clock& clock,
                                                               worker_shell::LiveEvents events);
   // Cuts every stream and stops listening.
   ~RouterService();

@@ -8,6 +8,7 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/peer_security.h"
 #include "base/status_macros.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/bootstrap_service.h"
@@ -72,6 +73,7 @@ class Worker::Core final : public Outbox {
   const PrefillConfig config_;
   const base::Clock& clock_;
   std::string host_id_;
+  std::unique_ptr<base::PeerSecurity> security_;  // outlives every stream
   base::Metrics metrics_;
   PrefillMetrics prefill_metrics_;
   worker_shell::EngineStatus status_;
@@ -89,6 +91,7 @@ class Worker::Core final : public Outbox {
 };
 
 absl::Status Worker::Core::Start() {
+  ASSIGN_OR_RETURN(security_, base::PeerSecurity::Load(config_.peers, clock_));
   // Decode workers would ask for a name that leads nowhere for ever, and this worker would look ready meanwhile.
   ASSIGN_OR_RETURN(const base::HostPort advertised, base::ParseHostPort(absl::StrCat(config_.advertise_host, ":1")));
   if (const absl::Status resolves = kvtransfer::CheckResolves(advertised.host); !resolves.ok()) {
@@ -140,6 +143,7 @@ absl::Status Worker::Core::Start() {
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
 
   kvtransfer::BootstrapOptions bootstrap;
+  bootstrap.security = security_.get();
   bootstrap.listen = {.host = config_.listen_host, .port = config_.bootstrap_port};
   *bootstrap.hello.mutable_identity() = identity;
   *bootstrap.hello.mutable_fingerprint() = model.fingerprint();
@@ -168,7 +172,7 @@ absl::Status Worker::Core::Start() {
   live.hello.set_bootstrap_address(base::HostPort{config_.advertise_host, bootstrap_port()}.ToString());
   const std::string rpc_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
   // Routers only listen here: requests come from decode workers.
-  ASSIGN_OR_RETURN(service_, RouterService::Start(rpc_address, std::move(live), clock_,
+  ASSIGN_OR_RETURN(service_, RouterService::Start(rpc_address, std::move(live), *security_, clock_,
                                                   {.attached = [](uint64_t, const proto::Identity&) {},
                                                    .message = [](uint64_t, proto::RouterMessage) {},
                                                    .lost = [](uint64_t) {},
@@ -224,6 +228,7 @@ void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
 void Worker::Core::AfterStep(const Engine& engine) {
   prefill_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
   if (tcp_source_ != nullptr) prefill_metrics_.UpdateTcp(*tcp_source_);
+  prefill_metrics_.UpdateStrangers(security_->num_refused());
   status_.Publish(engine, clock_.Now());
 }
 

@@ -1,18 +1,16 @@
 // Who may ask what: bearer keys of clients and of administrators.
 //
-// Only digests of keys are kept, and a key is compared with all of them in a time that says nothing of any. Keys come
-// from files or environment variables that the configuration names; they are in no log and no page. Immutable, for any
+// Keys (base/access_keys.h) come from files or environment variables that the configuration names. Immutable, for any
 // thread. Tested by access_control_test.cc.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/access_keys.h"
 
 namespace tandem::router {
 
@@ -22,12 +20,6 @@ enum class RouteAccess {
   kAdmin,   // with an administrator's key where there are any, else as kClient
 };
 
-inline constexpr size_t kAccessKeyBytesMin = 8;
-
-// One key a line, blank lines and lines that begin with '#' aside. INVALID_ARGUMENT names `source` and the line, never
-// the key: no key at all, one that is shorter than kAccessKeyBytesMin, or one with other than printable ASCII or with a
-// space.
-absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text, const std::string& source);
 // Of the file and of the environment variable, as far as they are named ("" = not). NOT_FOUND where what is named is
 // not there.
 absl::StatusOr<std::vector<std::string>> LoadAccessKeys(const std::string& file, const std::string& variable);
@@ -41,12 +33,8 @@ class AccessControl final {
   absl::Status Check(RouteAccess access, absl::string_view authorization) const;
 
  private:
-  using Digest = std::array<uint8_t, 32>;
-  static std::vector<Digest> DigestsOf(const std::vector<std::string>& keys);
-  static bool HasKey(const std::vector<Digest>& digests, const Digest& digest);
-
-  std::vector<Digest> client_digests_;
-  std::vector<Digest> admin_digests_;
+  base::AccessKeyDigests client_keys_;
+  base::AccessKeyDigests admin_keys_;
 };
 
 }  // namespace tandem::router

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
@@ -56,19 +55,6 @@ TEST(AccessControlTest, AdminKeysKeepClientsFromAdminPaths) {
   EXPECT_TRUE(Opens(admin_alone, RouteAccess::kClient, ""));
   EXPECT_FALSE(Opens(admin_alone, RouteAccess::kAdmin, ""));
   EXPECT_TRUE(Opens(admin_alone, RouteAccess::kAdmin, Bearer(kAdmin)));
-}
-
-TEST(AccessControlTest, KeysStandOneALine) {
-  EXPECT_EQ(ParseAccessKeys("# mine\n\n  key-number-1 \r\nkey-number-2", "f").value(),
-            (std::vector<std::string>{"key-number-1", "key-number-2"}));
-  for (const char* text : {"", "#\n", "short", "key with space", "key-\x7f-number"}) {
-    const absl::Status status = ParseAccessKeys(text, "the file").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_TRUE(absl::StartsWith(status.message(), "the file: ")) << status;
-    if (*text != '\0') {
-      EXPECT_FALSE(absl::StrContains(status.message(), text)) << "a key is never told";
-    }
-  }
 }
 
 TEST(AccessControlTest, KeysComeFromAFileAndAVariable) {

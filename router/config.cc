@@ -130,6 +130,7 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                   "Between two pieces of a request body; then 408.");
   schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100), absl::Hours(1),
                   "A client that takes no byte of its answer; then it counts as having left.");
+  base::AddPeerSecurityFields(schema, config->peers, /*listens=*/false);
   schema.String("process.auth.api_keys_file", &config->api_keys_file,
                 "File of client keys, one a line, # for comments; requests then need Authorization: Bearer <key>. Read "
                 "at the start.");
@@ -165,6 +166,7 @@ absl::Status CheckRouterConfig(const RouterConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(
         "process.tls.", config.tls_key_file.empty() ? "key_file" : "certificate_file", " is missing: TLS takes both"));
   }
+  RETURN_IF_ERROR(base::ValidatePeerSecurity(config.peers));
   RETURN_IF_ERROR(CorsPolicy::Validate(config.cors_origins));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_prefill_dns, "process.discovery.prefill_dns"));
   RETURN_IF_ERROR(CheckDnsName(config.discovery_decode_dns, "process.discovery.decode_dns"));

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/config.h"
+#include "base/peer_security.h"
 
 namespace tandem::router {
 
@@ -41,6 +42,7 @@ struct RouterConfig {
   absl::Duration kubernetes_list_interval = absl::Seconds(30);
   std::string kubernetes_service_account_folder = "/var/run/secrets/kubernetes.io/serviceaccount";
   bool allows_worker_changes = false;
+  base::PeerSecurityConfig peers;
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);
   int64_t credit_bytes = int64_t{16} << 10;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "base/grpc_security.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/worker.grpc.pb.h"
 
@@ -31,7 +32,7 @@ absl::Status FromGrpc(const grpc::Status& status, const std::string& address, Wo
 
 // A connection of its own: channels to one address would otherwise share one socket, and a prompt could hold up a
 // cancel. Reconnecting is the link's business, so gRPC's own back-off must not stand in its way.
-std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
+std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address, base::PeerSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -39,7 +40,7 @@ std::shared_ptr<grpc::Channel> OwnConnection(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return base::ConnectToPeer(address, std::move(arguments), security);
 }
 
 // What the channel's owner and gRPC's threads share: says whether the owner still wants to hear.
@@ -185,23 +186,25 @@ class ClosedStreams final {
 class GrpcWorkerChannel final : public WorkerChannel {
  public:
   GrpcWorkerChannel(const std::string& address, WorkerRole role, std::shared_ptr<ClosedStreams> closed_streams,
-                    PostToOwner post, Events events)
+                    PostToOwner post, Events events, base::PeerSecurity& security)
       : closed_streams_(std::move(closed_streams)),
         owner_(std::make_shared<Owner>(Owner{address, role, std::move(post), std::move(events)})) {
     closed_streams_->Sweep();
     Owner* owner = owner_.get();  // lives as long as the streams that call it
     live_ = std::make_shared<LiveStream>(
         owner_, "live", [owner](const proto::WorkerMessage& message) { owner->events.on_message(message); });
+    base::ShowToken(*live_->context(), security);
     if (role == WorkerRole::kPrefill) {
-      prefill_live_stub_ = proto::PrefillWorker::NewStub(OwnConnection(address));
+      prefill_live_stub_ = proto::PrefillWorker::NewStub(OwnConnection(address, security));
       prefill_live_stub_->async()->Live(live_->context(), live_.get());
       live_->Start();
       return;
     }
     bulk_ = std::make_shared<BulkStream>(
         owner_, "bulk", [owner](const proto::BulkReply& reply) { owner->events.on_bulk_reply(reply); });
-    decode_live_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address));
-    decode_bulk_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address));
+    base::ShowToken(*bulk_->context(), security);
+    decode_live_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address, security));
+    decode_bulk_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address, security));
     decode_live_stub_->async()->Live(live_->context(), live_.get());
     decode_bulk_stub_->async()->Bulk(bulk_->context(), bulk_.get());
     live_->Start();
@@ -228,10 +231,10 @@ class GrpcWorkerChannel final : public WorkerChannel {
 
 }  // namespace
 
-WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post) {
-  return [post = std::move(post), closed_streams = std::make_shared<ClosedStreams>()](
+WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post, base::PeerSecurity& security) {
+  return [post = std::move(post), closed_streams = std::make_shared<ClosedStreams>(), &security](
              const std::string& address, WorkerRole role, WorkerChannel::Events events) {
-    return std::make_unique<GrpcWorkerChannel>(address, role, closed_streams, post, std::move(events));
+    return std::make_unique<GrpcWorkerChannel>(address, role, closed_streams, post, std::move(events), security);
   };
 }
 

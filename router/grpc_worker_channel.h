@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "base/peer_security.h"
 #include "router/worker_channel.h"
 
 namespace tandem::router {
@@ -16,6 +17,7 @@ inline constexpr int kUnreadMax = 256;
 // Runs a closure on the owner's thread, in order. May be called from any thread, as long as a channel lives.
 using PostToOwner = std::function<void(std::function<void()>)>;
 
-WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post);
+// `security` outlives every channel.
+WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post, base::PeerSecurity& security);
 
 }  // namespace tandem::router

@@ -21,6 +21,7 @@
 #include "base/file_limit.h"
 #include "base/grpc_log.h"
 #include "base/log.h"
+#include "base/peer_security.h"
 #include "base/shutdown.h"
 #include "base/status_macros.h"
 #include "boost/asio/thread_pool.hpp"
@@ -207,6 +208,8 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   if (!config.tls_certificate_file.empty()) {
     ASSIGN_OR_RETURN(tls, TlsCertificate::Load({config.tls_certificate_file, config.tls_key_file}, &base::RealClock()));
   }
+  ASSIGN_OR_RETURN(const std::unique_ptr<base::PeerSecurity> peers,
+                   base::PeerSecurity::Load(config.peers, base::RealClock()));
   boost::asio::thread_pool thread_pool(kPreparationThreads);
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
                    StartShards(config, {.context = &context,
@@ -218,6 +221,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .access = &access,
                                         .cors = &cors,
                                         .tls = tls.get(),
+                                        .peers = peers.get(),
                                         .thread_pool = &thread_pool}));
   Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
   std::optional<KubernetesDiscovery> kubernetes;

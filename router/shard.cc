@@ -86,9 +86,9 @@ class Shard::Loop final {
         poster_(std::make_shared<LoopPoster>(io_context_.get())),
         tick_(std::in_place, *io_context_),
         admission_(options.admission, clock_),
-        cluster_(ClusterOptions(options), MakeGrpcWorkerChannelFactory([poster = poster_](std::function<void()> work) {
-                   poster->Post(std::move(work));
-                 })),
+        cluster_(ClusterOptions(options),
+                 MakeGrpcWorkerChannelFactory(
+                     [poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); }, *shared.peers)),
         pipeline_({.io_context = io_context_.get(),
                    .thread_pool = shared.thread_pool,
                    .clock = &clock_,

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/peer_security.h"
 #include "router/abort_relay.h"
 #include "router/access_control.h"
 #include "router/admission.h"
@@ -52,7 +53,8 @@ class Shard final {
     WorkerDirectory* directory = nullptr;  // that requests may change; nullptr: none may
     const AccessControl* access = nullptr;
     const CorsPolicy* cors = nullptr;
-    TlsCertificate* tls = nullptr;  // null: plain HTTP
+    TlsCertificate* tls = nullptr;        // null: plain HTTP
+    base::PeerSecurity* peers = nullptr;  // towards workers; outlives the shard
     boost::asio::thread_pool* thread_pool = nullptr;
   };
 

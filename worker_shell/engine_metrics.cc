@@ -16,7 +16,9 @@ EngineMetrics::EngineMetrics(base::Metrics& m)
       step_seconds_(m.AddHistogram("tandem_engine_step_seconds", "Time of engine steps with a forward pass.",
                                    base::LatencyBuckets())),
       steps_(m.AddCounter("tandem_engine_steps_total", "Forward passes.")),
-      requests_received_(m.AddCounter("tandem_requests_received_total", "Requests that came in.")) {}
+      requests_received_(m.AddCounter("tandem_requests_received_total", "Requests that came in.")),
+      strangers_refused_(m.AddCounter("tandem_strangers_refused_total",
+                                      "Calls of routers or decode workers that did not show the cluster's token.")) {}
 
 void EngineMetrics::Update(const Sample& sample) {
   running_requests_.Set(sample.load.running_sequences());

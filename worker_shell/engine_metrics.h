@@ -23,6 +23,8 @@ class EngineMetrics final {
     int64_t num_received;
   };
   void Update(const Sample& sample);
+  // Calls that did not show the cluster's token.
+  void UpdateStrangers(int64_t num_refused) { strangers_refused_.Set(num_refused); }
 
  private:
   prometheus::Gauge& running_requests_;
@@ -34,6 +36,7 @@ class EngineMetrics final {
   prometheus::Histogram& step_seconds_;
   MirroredCounter steps_;
   MirroredCounter requests_received_;
+  MirroredCounter strangers_refused_;
   int64_t last_steps_ = 0;
 };
 

@@ -2,16 +2,17 @@
 
 #include <chrono>
 
+#include "base/grpc_security.h"
 #include "base/host_port.h"
 #include "base/listen_failure.h"
 #include "base/status_macros.h"
 
 namespace tandem::worker_shell {
 
-absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& service) {
+absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& service, base::PeerSecurity& security) {
   Listener listener;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &listener.port);
+  builder.AddListeningPort(address, base::PeerServerCredentials(security), &listener.port);
   // gRPC would share a port with another process and lose half of the connections to it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.RegisterService(&service);

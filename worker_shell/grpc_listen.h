@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/peer_security.h"
 #include "grpcpp/grpcpp.h"
 
 namespace tandem::worker_shell {
@@ -16,8 +17,8 @@ struct Listener {
 };
 
 // UNAVAILABLE where the address (host:port, port 0: any free one) cannot be listened on, naming it and why. The service
-// outlives the server. Ports are never shared with another process.
-absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& service);
+// and `security` outlive the server. Ports are never shared with another process.
+absl::StatusOr<Listener> Listen(const std::string& address, grpc::Service& service, base::PeerSecurity& security);
 
 // Cuts every stream and waits until no method runs.
 void ShutDown(grpc::Server& server);

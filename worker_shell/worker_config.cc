@@ -16,7 +16,10 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   AddClusterFields(schema, config.cluster);
   schema.String("process.instance", &config.instance,
                 "Stable name of this worker, unique in the cluster; empty takes <host name>:<rpc port>.");
-  schema.String("process.listen_host", &config.listen_host, "Address that other services connect to.");
+  schema.String(
+      "process.listen_host", &config.listen_host,
+      "Address at which the ports for other services are opened. One that other machines reach needs process.peers.");
+  base::AddPeerSecurityFields(schema, config.peers, /*listens=*/true);
   schema.Int("process.rpc_port", &config.rpc_port, {.unit = "port", .min = 0, .max = 65535},
              "Port of the gRPC server for routers; 0 takes a free one.");
   schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
@@ -63,6 +66,8 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
 
 absl::Status ValidateWorker(const WorkerConfig& config) {
   RETURN_IF_ERROR(ParseDeviceName(config.device).status());
+  RETURN_IF_ERROR(base::ValidatePeerSecurity(config.peers));
+  RETURN_IF_ERROR(base::CheckGuarded(config.peers, "process.listen_host", config.listen_host));
   if (config.lanes.empty()) return absl::InvalidArgumentError("process.lanes names no lane");
   for (const std::string& lane : config.lanes) {
     if (std::find(std::begin(kvtransfer::kLaneKinds), std::end(kvtransfer::kLaneKinds), lane) ==

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/config.h"
+#include "base/peer_security.h"
 #include "worker_shell/cluster_config.h"
 
 namespace tandem::worker_shell {
@@ -17,7 +18,8 @@ struct WorkerConfig {
   ClusterConfig cluster;
 
   std::string instance;  // empty: "<host name>:<rpc port>"
-  std::string listen_host = "0.0.0.0";
+  std::string listen_host = "127.0.0.1";
+  base::PeerSecurityConfig peers;
   int rpc_port = 0;
   std::string admin_host = "0.0.0.0";
   int admin_port = 0;

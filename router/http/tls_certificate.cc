@@ -1,12 +1,12 @@
 #include "router/http/tls_certificate.h"
 
 #include <openssl/ssl.h>
-#include <sys/stat.h>
 
 #include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_stamp.h"
 #include "base/log.h"
 #include "router/http/tls_context.h"
 
@@ -15,20 +15,7 @@ namespace ssl = boost::asio::ssl;
 
 namespace {
 
-// Differs where a file is another one, or was written since.
-std::string StampOf(const TlsCertificate::Files& files) {
-  std::string stamp;
-  for (const std::string& file : {files.certificate, files.key}) {
-    struct stat status = {};
-    if (stat(file.c_str(), &status) != 0) {
-      stamp += "missing;";
-      continue;
-    }
-    absl::StrAppend(&stamp, status.st_dev, ".", status.st_ino, ".", status.st_size, ".", status.st_mtim.tv_sec, ".",
-                    status.st_mtim.tv_nsec, ";");
-  }
-  return stamp;
-}
+std::string StampOf(const TlsCertificate::Files& files) { return base::FileStamp({files.certificate, files.key}); }
 
 absl::Status Unusable(const std::string& file, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("TLS file ", file, " cannot be used: ", why));

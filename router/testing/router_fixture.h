@@ -42,6 +42,7 @@ class RouterTest : public testing::Test {
             .abort_relay = &abort_relay_,
             .access = &access_,
             .cors = &cors_,
+            .peers = peers_.get(),
             .thread_pool = &thread_pool_};
   }
   bool AwaitReady(int status = 200);
@@ -73,6 +74,7 @@ class RouterTest : public testing::Test {
   RouterMetrics metrics_;
   Readiness readiness_;
   StatusBoard status_board_;
+  const std::unique_ptr<base::PeerSecurity> peers_ = base::PeerSecurity::None(base::RealClock());
   AbortRelay abort_relay_;
   AccessControl access_;
   CorsPolicy cors_;

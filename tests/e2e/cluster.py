@@ -427,10 +427,18 @@ class Cluster:
         self._replaced.append(process)
         process.log = process.log.rename(process.log.with_suffix(f".{len(self._replaced)}.log"))
 
-    def restart_prefill(self, number=0):
-        """A new process at the old addresses, after the old one has been stopped or killed."""
+    def replace_prefill(self, number=0):
+        """A new process at the old addresses, after the old one has been stopped or killed. It may never be of use."""
         self._replace(self.prefills[number])
         self.start_prefill(number)
+
+    def replace_decode(self, number=0):
+        self._replace(self.decodes[number])
+        self.start_decode(number)
+
+    def restart_prefill(self, number=0):
+        """As replace_prefill, and waits until all are ready."""
+        self.replace_prefill(number)
         self.wait_ready()
 
     def restart_pair(self):
@@ -442,8 +450,7 @@ class Cluster:
         self.wait_ready()
 
     def restart_decode(self, number=0):
-        self._replace(self.decodes[number])
-        self.start_decode(number)
+        self.replace_decode(number)
         self.wait_ready()
 
     @staticmethod
@@ -485,6 +492,10 @@ class Cluster:
         process["http"] = PATIENT_ROUTER["http"] | self.options.router.get("http", {})
         config = {"cluster": self._shared_by_all(), "process": process}
         self.router = self._start("router", 0, config, ports["router"])
+
+    def place(self, name):
+        """(host, port) of one listening place, "decode_rpc0", "prefill_bootstrap0"."""
+        return HOST, self._ports[name]
 
     def addresses(self, role, numbers):
         """Of the gRPC services of these workers, started or not; role: "prefill", "decode"."""

@@ -48,6 +48,19 @@ def test_no_pod_has_more_rights_than_it_needs(name, role):
 
 
 @each_pod
+def test_services_know_each_other_by_a_secret_that_no_manifest_has(name, role):
+    pool, process = pools(name)[role], config(name, pools(name)[role])["process"]
+    (mount,) = [m for m in pool.container["volumeMounts"] if m["name"] == "peers"]
+    assert process["peers"] == {"token_file": mount["mountPath"] + "/token"}
+    (volume,) = [v for v in pool.spec["volumes"] if v["name"] == "peers"]
+    assert volume["secret"] == {"secretName": "tandem-peers", "defaultMode": 0o440}, "one for all, for the pod's group"
+    assert pool.spec["securityContext"]["fsGroup"] == pool.spec["securityContext"]["runAsGroup"]
+    assert not of_kind(name, "Secret"), "secrets are named, never written"
+    if role != "router":
+        assert process["listen_host"] == "0.0.0.0"
+
+
+@each_pod
 def test_images_are_tagged_and_resources_set(name, role):
     pool = pools(name)[role]
     image, _, tag = pool.container["image"].rpartition(":")

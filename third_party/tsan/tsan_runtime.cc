@@ -29,11 +29,11 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 const char* __tsan_default_suppressions() {
   return
       // gRPC copies, sends and frees what it has handed from thread to thread by atomics of its own.
-      "called_from_lib:libgrpc_unsecure.so.29\n"
+      "called_from_lib:libgrpc.so.29\n"
       // The same, its portability layer.
       "called_from_lib:libgpr.so.29\n"
       // The same, its C++ layer.
-      "called_from_lib:libgrpc++_unsecure.so.1.51\n"
+      "called_from_lib:libgrpc++.so.1.51\n"
       // The same, its parser.
       "called_from_lib:libupb.so.29\n"
       // The same: a call's statuses, which gRPC makes on one thread and drops on another, are counted by atomics.
