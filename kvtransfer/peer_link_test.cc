@@ -221,7 +221,7 @@ TEST(PeerLinkTest, MessagesOfEverySizeArriveWholeInBothDirections) {
   }
   const auto message_of = [&](uint64_t sender, uint64_t receiver, size_t i) {
     proto::TransferMessage message = MessageOf(sender, receiver, i + 1);
-    message.mutable_first_token()->set_hidden(std::string(sizes[i], static_cast<char>('a' + i % 26)));
+    message.mutable_prompt_hidden()->set_hidden(std::string(sizes[i], static_cast<char>('a' + i % 26)));
     return message;
   };
   for (size_t i = 0; i < sizes.size(); ++i) {

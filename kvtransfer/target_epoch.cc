@@ -76,6 +76,18 @@ absl::StatusOr<bool> TargetEpoch::TakeFirstToken(const proto::FirstToken& token)
   return is_new;
 }
 
+absl::Status TargetEpoch::TakePromptHidden(const proto::PromptHidden& message, int64_t num_bytes) {
+  if (static_cast<int64_t>(message.hidden().size()) != num_bytes) {
+    return absl::InternalError(absl::StrCat("prefill sent a hidden state of ", message.hidden().size(),
+                                            " bytes, decode waits for ", num_bytes));
+  }
+  if (prompt_hidden.has_value() && *prompt_hidden != message.hidden()) {
+    return absl::InternalError("prefill sent two hidden states of one prompt");
+  }
+  if (num_bytes > 0) prompt_hidden = message.hidden();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<JudgedCell>> TargetEpoch::TakeSourceSums(const proto::SourceSums& sums) {
   const PageRect rect = RectOf(sums);
   RETURN_IF_ERROR(CheckRect(*this, sums.source_rank(), rect));

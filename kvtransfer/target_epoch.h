@@ -35,6 +35,7 @@ struct TargetEpoch {
   absl::Status TakeAccepted(const proto::Accepted& accepted, int64_t num_source_pool_pages);
   absl::Status TakeAnnounce(const proto::Announce& announce);           // what is new of it becomes pending
   absl::StatusOr<bool> TakeFirstToken(const proto::FirstToken& token);  // true where it is new
+  absl::Status TakePromptHidden(const proto::PromptHidden& message, int64_t num_bytes);
   absl::StatusOr<std::vector<JudgedCell>> TakeSourceSums(const proto::SourceSums& sums);
 
   // The first pending piece whose source pages are known; the others were announced before Accepted came.
@@ -49,6 +50,7 @@ struct TargetEpoch {
   std::vector<int32_t> target_pages;
   std::vector<std::optional<std::vector<uint32_t>>> source_pages;  // [source rank]
   std::vector<std::optional<uint32_t>> first_tokens;               // [choice]; empty where none is to come
+  std::optional<std::string> prompt_hidden;                        // once it has come, until it is handed on
   std::deque<PagePiece> pending;                                   // announced, not yet asked for
   int outstanding_fetches = 0;
   absl::Duration deadline;

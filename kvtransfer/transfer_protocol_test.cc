@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kvtransfer/transfer_rig.h"
@@ -130,6 +131,41 @@ TEST(TransferProtocolTest, IsNotReadyBeforeTheFirstTokenOfEveryChoice) {
   rig.Deliver();
   EXPECT_THAT(rig.lines, ElementsAre("admit 1", "token 7 for choice 1 of 1", "token 8 for choice 0 of 1", "ready 1",
                                      "end 1 OK", "closed 1"));
+}
+
+TEST(TransferProtocolTest, IsNotReadyBeforeThePromptsHiddenStateWhichTokensThatAreReplayedNeedToo) {
+  TransferRig rig({.prompt_hidden_bytes = 4});
+  TransferRequest request = rig.Request(64);
+  request.generated_tokens = {5, 6, 7};
+  const uint64_t epoch = rig.Begin(request);
+  rig.Deliver();
+  rig.Accept(epoch);
+  rig.Compute(epoch, 0, 2, 0, 1);
+  rig.Deliver();
+  rig.CompleteFetches();
+  rig.Deliver();
+  EXPECT_THAT(rig.lines, ElementsAre("admit 1"));
+  rig.source.PromptHidden(rig.Id(epoch), "\1\2xy");
+  rig.Drain();
+  rig.to_target.clear();  // lost
+  rig.Advance(absl::Seconds(2));
+  rig.Deliver();
+  EXPECT_THAT(rig.lines, ElementsAre("admit 1", "ready 1 with hidden \1\2xy", "end 1 OK", "closed 1"));
+}
+
+TEST(TransferProtocolTest, AHiddenStateOfAnotherSizeFailsTheTransfer) {
+  for (const int64_t num_bytes : {int64_t{0}, int64_t{6}}) {
+    TransferRig rig({.prompt_hidden_bytes = num_bytes});
+    const uint64_t epoch = rig.Begin(rig.Request(64));
+    rig.Deliver();
+    rig.Accept(epoch);
+    rig.source.PromptHidden(rig.Id(epoch), "wxyz");
+    rig.Drain();
+    rig.Deliver();
+    EXPECT_THAT(rig.lines,
+                ::testing::Contains(absl::StrCat(
+                    "failed 1 INTERNAL: prefill sent a hidden state of 4 bytes, decode waits for ", num_bytes)));
+  }
 }
 
 TEST(TransferProtocolTest, GeneratedTokensAreReplayedAndNothingIsSampled) {

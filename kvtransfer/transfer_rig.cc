@@ -41,6 +41,7 @@ TransferRig::TransferRig(const RigOptions& rig_options)
       target_memory(target_pool.pool()),
       target({.incarnation = kDecode,
               .layout = target_pool.pool().layout(),
+              .prompt_hidden_bytes = options.prompt_hidden_bytes,
               .lane_policy = {.window_bytes_min = options.window_bytes, .window_bytes_max = options.window_bytes}},
              &target_memory, &clock),
       source([&] {
@@ -176,6 +177,7 @@ void TransferRig::Drain() {
       first_tokens.push_back(token->first_token);
     } else if (auto* ready = std::get_if<TransferReady>(&output)) {
       lines.push_back(absl::StrCat("ready ", ready->epoch));
+      if (!ready->prompt_hidden.empty()) absl::StrAppend(&lines.back(), " with hidden ", ready->prompt_hidden);
     } else if (auto* failed = std::get_if<TransferFailed>(&output)) {
       lines.push_back(absl::StrCat("failed ", failed->epoch, " ", failed->status.ToString()));
     } else if (auto* released = std::get_if<PagesReleased>(&output)) {

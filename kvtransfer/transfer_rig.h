@@ -42,6 +42,7 @@ struct RigOptions {
   int64_t num_source_pages = 16;  // unlike the target's: offsets differ on the two sides
   int64_t num_target_pages = 12;
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  int64_t prompt_hidden_bytes = 0;
   int64_t window_bytes = int64_t{64} << 20;
   absl::Duration lease = absl::Seconds(2);
 };

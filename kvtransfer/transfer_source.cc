@@ -338,6 +338,14 @@ void TransferSource::FirstToken(const EpochId& id, proto::FirstToken token) {
   Tell(id, *epoch, std::move(message));
 }
 
+void TransferSource::PromptHidden(const EpochId& id, std::string hidden) {
+  SourceEpoch* epoch = FindServing(id);
+  if (epoch == nullptr) return;
+  proto::TransferMessage message = Envelope(id, epoch->key);
+  message.mutable_prompt_hidden()->set_hidden(std::move(hidden));
+  Tell(id, *epoch, std::move(message));
+}
+
 void TransferSource::Fail(const EpochId& id, const absl::Status& status) {
   const auto it = epochs_.find(id);
   if (it == epochs_.end() || it->second.phase == SourcePhase::kEnding) return;

@@ -117,6 +117,8 @@ class TransferSource final {
   void Complete(const EpochId& id, int rank, int layer_begin, int layer_end, int page_begin, int page_end);
   // Sampled, before or after the last Complete; once for each choice.
   void FirstToken(const EpochId& id, proto::FirstToken token);
+  // With MTP alone, once: what decode's options say it waits for.
+  void PromptHidden(const EpochId& id, std::string hidden);
   // The engine cannot go on (or refuses: RESOURCE_EXHAUSTED, INVALID_ARGUMENT). D is told; EndRequest follows.
   void Fail(const EpochId& id, const absl::Status& status);
 

@@ -93,6 +93,7 @@ absl::StatusOr<uint64_t> TransferTarget::Begin(std::string_view peer_name, Trans
                     .target_pages = std::move(request.target_pages),
                     .source_pages = {},
                     .first_tokens = {},
+                    .prompt_hidden = {},
                     .pending = {},
                     .deadline = now + request.remaining_time,
                     .next_repeat = now + options_.repeat_interval,
@@ -176,6 +177,8 @@ absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, cons
       }
       return absl::OkStatus();
     }
+    case proto::TransferMessage::kPromptHidden:
+      return epoch.TakePromptHidden(message.prompt_hidden(), options_.prompt_hidden_bytes);
     case proto::TransferMessage::kSourceSums: {
       ASSIGN_OR_RETURN(const std::vector<JudgedCell> judged, epoch.TakeSourceSums(message.source_sums()));
       for (const JudgedCell& cell : judged) RETURN_IF_ERROR(Judge(epoch, cell.layer, cell.page, cell.verdict));
@@ -380,7 +383,8 @@ void TransferTarget::Advance(uint64_t id) {
   if (it == epochs_.end()) return;
   TargetEpoch& epoch = it->second;
   const std::string peer = epoch.peer;
-  if (epoch.phase == TargetPhase::kOpen && epoch.grid.IsComplete() && epoch.HasEveryFirstToken()) {
+  const bool has_hidden = options_.prompt_hidden_bytes == 0 || epoch.prompt_hidden.has_value();
+  if (epoch.phase == TargetPhase::kOpen && epoch.grid.IsComplete() && epoch.HasEveryFirstToken() && has_hidden) {
     TANDEM_CHECK(epoch.outstanding_fetches == 0 && epoch.pending.empty(), "an epoch with fetches is not complete");
     const int tail = epoch.num_prompt_tokens % kvcache::kPageTokens;
     const int last_page = static_cast<int>(epoch.target_pages.size()) - 1;
@@ -392,7 +396,8 @@ void TransferTarget::Advance(uint64_t id) {
     epoch.phase = TargetPhase::kReady;
     epoch.next_repeat = clock_->Now() + options_.repeat_interval;
     ++counters_.epochs_ready;
-    outputs_.push_back(TransferReady{.epoch = id});
+    outputs_.push_back(TransferReady{.epoch = id, .prompt_hidden = epoch.prompt_hidden.value_or(std::string())});
+    epoch.prompt_hidden.reset();
     proto::TransferMessage message = Envelope(id, epoch);
     message.mutable_done();
     Say(epoch.peer, std::move(message));
@@ -563,6 +568,7 @@ void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
       if (pages.has_value()) state.insert(state.end(), pages->begin(), pages->end());
     }
     for (const auto& token : epoch.first_tokens) state.push_back(token.has_value() ? *token + uint64_t{1} : 0);
+    state.push_back(epoch.prompt_hidden.has_value());
     for (const PagePiece& piece : epoch.pending) {
       state.insert(state.end(), {static_cast<uint64_t>(piece.layer), static_cast<uint64_t>(piece.page_begin),
                                  static_cast<uint64_t>(piece.page_end), uint64_t{piece.is_refetch}});

@@ -6,9 +6,11 @@
 //
 // The life of an epoch, seen by the caller: Begin, then any of FirstTokenArrived (before the pages have landed), then
 // exactly one of
-//   TransferReady   every page is in place, its sums agree and every first token has arrived; the pages are the
-//   caller's PagesReleased   after TransferFailed or Abort(): nothing is outstanding into the pages, and nothing ever
-//   will be
+//   TransferReady: every page is in place, its sums agree, every first token has arrived, and the hidden state of the
+//   prompt's end where there is to be one. The pages are the caller's.
+//
+//   PagesReleased, after TransferFailed or Abort(): nothing is outstanding into the pages, and nothing ever will be.
+//
 // and last, exactly once, EpochClosed: the peer has confirmed that it holds nothing either, or is gone.
 //
 // Invariants: a fetch is started only into pages of an open epoch; the pages of an epoch are handed on only when its
@@ -43,6 +45,8 @@ namespace tandem::kvtransfer {
 struct TargetOptions {
   uint64_t incarnation = 0;  // of this decode worker
   kvcache::KvLayout layout;  // of its pool; num_layers equals P's
+  // Of the hidden state that P hands over with every prompt, for the MTP layer; 0: none, MTP is off.
+  int64_t prompt_hidden_bytes = 0;
   // An epoch that hears nothing for this long says Repeat (or Done, or Abort, again).
   absl::Duration repeat_interval = absl::Seconds(1);
   LanePolicy lane_policy;
@@ -87,6 +91,7 @@ struct FirstTokenArrived {
 };
 struct TransferReady {
   uint64_t epoch = 0;
+  std::string prompt_hidden;  // as many bytes as the options say
 };
 // At most once, before PagesReleased. UNAVAILABLE: the peer is silent, gone or its lane is dead. DATA_LOSS: a sum was
 // wrong twice. ABORTED: P no longer knows the epoch. DEADLINE_EXCEEDED. INTERNAL: P broke the protocol. Or P's cause.

@@ -64,24 +64,19 @@ class DeepseekModel final : public ModelExecutor {
   // another size than [logits_rows, vocab_size].
   absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                        absl::Span<float> logits) override;
-  // Forward that also gives what the MTP layer reads: hidden [num_rows, hidden_size], every row's hidden state after
-  // the final norm.
   absl::Status ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
-                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden);
-
-  // The MTP layer over rows (position i, token i + 1, hidden state of position i): batch.tokens holds the NEXT tokens,
-  // batch.segments the rows' own positions. Writes the MTP layer's KV and, of the logits rows, logits (for token
-  // i + 2) and out_hidden [logits_rows, hidden_size], after shared_head.norm: what the next draft step takes as its
-  // hidden. FAILED_PRECONDITION without_mtp.
+                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) override;
+  // out_hidden: after shared_head.norm.
   absl::Status RunMtp(const RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
-                      absl::Span<kernels::Bf16> out_hidden);
+                      absl::Span<kernels::Bf16> out_hidden) override;
 
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
 
   int vocab_size() const override { return config_.vocab_size; }
-  int num_layers() const override { return config_.num_hidden_layers + (weights_->mtp.has_value() ? 1 : 0); }
-  int hidden_size() const { return config_.hidden_size; }
+  int num_layers() const override { return config_.num_hidden_layers + (has_mtp() ? 1 : 0); }
+  bool has_mtp() const override { return weights_->mtp.has_value(); }
+  int hidden_size() const override { return config_.hidden_size; }
   // NaN index logits met so far: not zero means damaged weights or KV.
   int64_t num_nan_index_logits() const { return num_nan_index_logits_; }
 

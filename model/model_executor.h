@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/dtypes.h"
 
 namespace tandem::model {
 
@@ -35,12 +36,25 @@ class ModelExecutor {
   // on the same thread as soon as every row's records of that layer are in the pool.
   virtual absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                                absl::Span<float> logits) = 0;
+  // Forward that also gives what the MTP layer reads: hidden [num_rows, hidden_size()], every row's hidden state after
+  // the final norm. The logits are Forward's, bit for bit.
+  virtual absl::Status ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                         absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) = 0;
+  // The MTP layer over rows (position i, token i + 1, hidden state of position i): batch.tokens holds the NEXT tokens,
+  // batch.segments the rows' own positions. Writes the MTP layer's KV and, of the logits rows, logits (for token
+  // i + 2) and out_hidden [logits_rows, hidden_size()], which is what the next of a chain of drafts takes as its
+  // hidden. FAILED_PRECONDITION where has_mtp() is false.
+  virtual absl::Status RunMtp(const RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
+                              absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                              absl::Span<kernels::Bf16> out_hidden) = 0;
   // The bytes of these pages in the pool, all layers, were written by somebody else (a transfer, a copy of a page): to
   // be called once they are final and before the first Forward that reads them. When it returns they are no longer
   // looked at. An executor that works on the pool itself has nothing to do.
   virtual absl::Status PagesArrived(absl::Span<const int32_t> pages) = 0;
   virtual int vocab_size() const = 0;
-  virtual int num_layers() const = 0;  // layers that have KV pages
+  virtual int num_layers() const = 0;  // layers that have KV pages; the MTP layer is the last of them
+  virtual bool has_mtp() const = 0;
+  virtual int hidden_size() const = 0;
 };
 
 }  // namespace tandem::model

@@ -1,6 +1,7 @@
 #include "prefill_worker/engine.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -134,6 +135,7 @@ void Engine::Handle(kvtransfer::EndRequest& output) {
   waiting_.erase(request.arrival);
   active_.erase(request.arrival);
   pages_.Release(request.pages, request.Owner());
+  std::erase_if(step_, [&request](const Chunk& chunk) { return chunk.request == &request; });
   requests_.erase(it);
   has_work_ = true;  // somebody in line may have its pages
 }
@@ -159,8 +161,9 @@ void Engine::Admit() {
     auto pages = pages_.Allocate(kvcache::PagesForTokens(num_tokens), request.Owner());
     if (!pages.ok()) return;  // in order of arrival: nobody overtakes; pages come back by EndRequest
     request.pages = *std::move(pages);
-    // The last page's rest goes over the wire and into its sum: nothing of its last tenant may be there.
-    if (num_tokens % kvcache::kPageTokens != 0) pool_.ZeroPage(request.pages.back());
+    // The last page's rest goes over the wire and into its sum: nothing of its last tenant may be there. Of the MTP
+    // layer the last record is rest, too.
+    if (num_tokens % kvcache::kPageTokens != 0 || executor_.has_mtp()) pool_.ZeroPage(request.pages.back());
     waiting_.erase(waiting_.begin());
     active_.emplace(request.arrival, &request);
     transfer_.Accept(request.id, {request.pages});
@@ -199,7 +202,10 @@ void Engine::StepChunks() {
     if (is_last_chunk && request->SamplesFirstTokens()) {
       logits_rows.push_back(static_cast<int32_t>(tokens.size()) - 1);
     }
-    step_.push_back({.request = request, .num_tokens = planned.num_tokens});
+    step_.push_back({.request = request,
+                     .row_begin = row_begin,
+                     .first_position = request->num_computed,
+                     .num_tokens = planned.num_tokens});
   }
   if (step_.empty()) return;
 
@@ -207,15 +213,58 @@ void Engine::StepChunks() {
   ++counters_.steps;
   counters_.prompt_tokens += static_cast<int64_t>(tokens.size());
   has_work_ = true;
-  const absl::Status status = executor_.Forward(
-      {.tokens = tokens, .segments = segments, .logits_rows = logits_rows}, [this](int layer) { AnnounceLayer(layer); },
-      absl::MakeSpan(logits));
-  if (status.ok()) {
-    FinishChunks(logits);
+  const model::RowBatch batch{.tokens = tokens, .segments = segments, .logits_rows = logits_rows};
+  const auto announce = [this](int layer) { AnnounceLayer(layer); };
+  std::vector<kernels::Bf16> hidden;
+  absl::Status status;
+  if (executor_.has_mtp()) {
+    hidden.resize(tokens.size() * executor_.hidden_size());
+    status = executor_.ForwardWithHidden(batch, announce, absl::MakeSpan(logits), absl::MakeSpan(hidden));
   } else {
+    status = executor_.Forward(batch, announce, absl::MakeSpan(logits));
+  }
+  if (status.ok()) FinishChunks(logits);
+  if (status.ok() && executor_.has_mtp()) {
+    PumpTransfer();  // first tokens leave before the MTP layer runs
+    status = RunMtp(std::move(hidden));
+  }
+  if (!status.ok()) {
     for (const Chunk& chunk : step_) transfer_.Fail(chunk.request->id, status);
   }
   step_.clear();
+}
+
+absl::Status Engine::RunMtp(std::vector<kernels::Bf16> hidden) {
+  const auto width = static_cast<size_t>(executor_.hidden_size());
+  std::vector<int32_t> next_tokens;
+  std::vector<model::Segment> segments;
+  for (const Chunk& chunk : step_) {
+    const auto row = hidden.begin() + static_cast<ptrdiff_t>(chunk.row_begin * width);
+    const auto past_end = row + static_cast<ptrdiff_t>(chunk.num_tokens * width);
+    if (chunk.is_last()) {
+      const auto* bytes = reinterpret_cast<const char*>(&*(past_end - static_cast<ptrdiff_t>(width)));
+      transfer_.PromptHidden(chunk.request->id, std::string(bytes, width * sizeof(kernels::Bf16)));
+    }
+    const int num_rows = chunk.num_tokens - (chunk.is_last() ? 1 : 0);
+    if (num_rows == 0) continue;
+    segments.push_back({.row_begin = static_cast<int>(next_tokens.size()),
+                        .num_rows = num_rows,
+                        .first_position = chunk.first_position,
+                        .page_table = chunk.request->pages});
+    // Rows close up over those that are left out.
+    std::copy(row, row + static_cast<ptrdiff_t>(num_rows * width),
+              hidden.begin() + static_cast<ptrdiff_t>(next_tokens.size() * width));
+    const auto next = chunk.request->prompt.begin() + chunk.first_position + 1;
+    next_tokens.insert(next_tokens.end(), next, next + num_rows);
+  }
+  const int layer = executor_.num_layers() - 1;
+  if (next_tokens.empty()) {
+    AnnounceLayer(layer);
+    return absl::OkStatus();
+  }
+  hidden.resize(next_tokens.size() * width);
+  return executor_.RunMtp({.tokens = next_tokens, .segments = segments, .logits_rows = {}}, hidden,
+                          [this](int done) { AnnounceLayer(done); }, {}, {});
 }
 
 // Within the forward pass: what is announced here is fetched while the next layer computes. Only messages leave;
@@ -223,8 +272,8 @@ void Engine::StepChunks() {
 void Engine::AnnounceLayer(int layer) {
   for (const Chunk& chunk : step_) {
     const Request& request = *chunk.request;
-    const PageRange pages = PagesCompletedBy(request.num_computed, request.num_computed + chunk.num_tokens,
-                                             static_cast<int64_t>(request.prompt.size()));
+    const PageRange pages =
+        PagesCompletedBy(chunk.first_position, chunk.end(), static_cast<int64_t>(request.prompt.size()));
     if (!pages.empty()) transfer_.Complete(request.id, 0, layer, layer + 1, pages.begin, pages.end);
   }
   for (kvtransfer::SourceOutput& output : transfer_.TakeOutputs()) {

@@ -9,6 +9,9 @@
 // sent at once ->
 // pages kept until decode says Done, aborts, or its lease lapses. Any of these ends it at any point before, too.
 // A Start that brings generated tokens gets its prompt's KV and no token: decode replays what it has.
+// Where the executor has an MTP layer, it runs behind the others over the same chunk, one token ahead: its record of
+// the prompt's last token depends on the first token of each choice, so that one stays zero, decode writes it, and the
+// hidden state that it takes for that is sent. The first tokens do not wait for the MTP layer.
 //
 // Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival; at rest the allocator
 // is empty and the transfer ledger zero.
@@ -25,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "kernels/dtypes.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/page_allocator.h"
 #include "kvtransfer/page_memory.h"
@@ -118,6 +122,8 @@ class Engine final {
   void StepChunks();
   void AnnounceLayer(int layer);
   void FinishChunks(absl::Span<const float> logits);
+  // The MTP layer over the chunks of the step. hidden: of all of its rows; what the MTP layer does not read is dropped.
+  absl::Status RunMtp(std::vector<kernels::Bf16> hidden);
   void TakePromptLogprob(Request& request, int64_t position, absl::Span<const float> logits) const;
   // The first token of every choice, from the logits of the prompt's last row.
   void SampleFirstTokens(Request& request, absl::Span<const float> logits);
@@ -144,9 +150,14 @@ class Engine final {
 
   struct Chunk {
     Request* request = nullptr;
+    int row_begin = 0;
+    int64_t first_position = 0;
     int num_tokens = 0;
+
+    int64_t end() const { return first_position + num_tokens; }
+    bool is_last() const { return end() == static_cast<int64_t>(request->prompt.size()); }
   };
-  std::vector<Chunk> step_;  // of the step under way
+  std::vector<Chunk> step_;  // of the step under way, without those of requests that have ended in it
 };
 
 }  // namespace tandem::prefill

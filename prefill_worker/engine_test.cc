@@ -37,7 +37,7 @@ constexpr std::byte kFormerTenant{0xA5};
 // Tells the test what happens around it.
 class SpiedModel final : public model::ModelExecutor {
  public:
-  SpiedModel(const kvcache::KvPool& pool) : model_(pool, kModel) {}
+  SpiedModel(const kvcache::KvPool& pool, const sim::HashModelOptions& options) : model_(pool, options) {}
   absl::Status Forward(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                        absl::Span<float> logits) override {
     rows_per_step.push_back(static_cast<int>(batch.tokens.size()));
@@ -50,12 +50,32 @@ class SpiedModel final : public model::ModelExecutor {
         },
         logits);
   }
+  absl::Status ForwardWithHidden(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) override {
+    rows_per_step.push_back(static_cast<int>(batch.tokens.size()));
+    if (!next_error.ok()) return std::exchange(next_error, absl::OkStatus());
+    return model_.ForwardWithHidden(
+        batch,
+        [&](int layer) {
+          layer_done(layer);
+          if (after_layer) after_layer(layer);
+        },
+        logits, hidden);
+  }
+  absl::Status RunMtp(const model::RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
+                      absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                      absl::Span<kernels::Bf16> out_hidden) override {
+    if (!next_mtp_error.ok()) return std::exchange(next_mtp_error, absl::OkStatus());
+    return model_.RunMtp(batch, hidden, layer_done, logits, out_hidden);
+  }
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return model_.PagesArrived(pages); }
   int vocab_size() const override { return model_.vocab_size(); }
   int num_layers() const override { return model_.num_layers(); }
+  bool has_mtp() const override { return model_.has_mtp(); }
+  int hidden_size() const override { return model_.hidden_size(); }
 
   std::vector<int> rows_per_step;
-  absl::Status next_error;
+  absl::Status next_error, next_mtp_error;
   std::function<void(int layer)> after_layer;
 
  private:
@@ -70,6 +90,7 @@ struct Transfer {
   int num_choices = 1;
   std::vector<proto::FirstToken> first_tokens;  // by choice
   bool is_ready = false;
+  std::string prompt_hidden;
   absl::Status failure;
 };
 
@@ -81,7 +102,7 @@ class EngineTest : public ::testing::Test, public Outbox {
     memory_ = std::make_unique<sim::PoolMemory>(layout);
     // Bytes of former tenants everywhere.
     std::fill(memory_->bytes().begin(), memory_->bytes().end(), kFormerTenant);
-    model_ = std::make_unique<SpiedModel>(memory_->pool());
+    model_ = std::make_unique<SpiedModel>(memory_->pool(), model_options_);
     engine_ =
         std::make_unique<Engine>(EngineOptions{.chunks = {.num_tokens_max = chunked_prefill_size, .num_chunks_max = 8},
                                                .num_waiting_max = num_waiting_max,
@@ -90,7 +111,10 @@ class EngineTest : public ::testing::Test, public Outbox {
     decode_memory_ = std::make_unique<sim::PoolMemory>(kDecodeLayout);
     decode_pages_ = std::make_unique<kvtransfer::HostPageMemory>(decode_memory_->pool());
     decode_ = std::make_unique<kvtransfer::TransferTarget>(
-        kvtransfer::TargetOptions{.incarnation = kDecode, .layout = kDecodeLayout, .lane_policy = {}},
+        kvtransfer::TargetOptions{.incarnation = kDecode,
+                                  .layout = kDecodeLayout,
+                                  .prompt_hidden_bytes = model_options_.has_mtp ? kHiddenBytes : 0,
+                                  .lane_policy = {}},
         decode_pages_.get(), &clock_);
     engine_->TargetUp(kDecode, "decode");
     decode_->PeerUp(kPeer,
@@ -146,7 +170,10 @@ class EngineTest : public ::testing::Test, public Outbox {
         transfer.first_tokens[first->first_token.choice()] = first->first_token;
         if (first->first_token.choice() == 0) first_token_order_.push_back(first->epoch);
       }
-      if (auto* ready = std::get_if<kvtransfer::TransferReady>(&output)) transfers_[ready->epoch].is_ready = true;
+      if (auto* ready = std::get_if<kvtransfer::TransferReady>(&output)) {
+        transfers_[ready->epoch].is_ready = true;
+        transfers_[ready->epoch].prompt_hidden = ready->prompt_hidden;
+      }
       if (auto* failed = std::get_if<kvtransfer::TransferFailed>(&output)) {
         transfers_[failed->epoch].failure = failed->status;
       }
@@ -185,12 +212,29 @@ class EngineTest : public ::testing::Test, public Outbox {
     const auto num_tokens = static_cast<int>(transfer.prompt.size());
     const int num_pages = kvcache::PagesForTokens(num_tokens);
     sim::PoolMemory memory({.num_layers = kNumLayers, .num_pages = num_pages});
-    sim::HashModel model(memory.pool(), kModel);
+    sim::HashModel model(memory.pool(), model_options_);
     const std::vector<int32_t> tokens(transfer.prompt.begin(), transfer.prompt.end());
     std::vector<int32_t> table(num_pages);
     std::iota(table.begin(), table.end(), 0);
     const model::Segment segment{.row_begin = 0, .num_rows = num_tokens, .first_position = 0, .page_table = table};
-    ASSERT_TRUE(model.Forward({.tokens = tokens, .segments = {&segment, 1}, .logits_rows = {}}, [](int) {}, {}).ok());
+    std::vector<kernels::Bf16> hidden(static_cast<size_t>(num_tokens) * model.hidden_size());
+    const auto ignore = [](int) {};
+    ASSERT_TRUE(model
+                    .ForwardWithHidden({.tokens = tokens, .segments = {&segment, 1}, .logits_rows = {}}, ignore, {},
+                                       absl::MakeSpan(hidden))
+                    .ok());
+    const absl::Span<const kernels::Bf16> but_last(hidden.data(), hidden.size() - model.hidden_size());
+    if (model_options_.has_mtp) {
+      EXPECT_EQ(transfer.prompt_hidden,
+                std::string(reinterpret_cast<const char*>(but_last.data() + but_last.size()), kHiddenBytes));
+    }
+    if (model_options_.has_mtp && num_tokens > 1) {
+      const model::Segment rows{.row_begin = 0, .num_rows = num_tokens - 1, .first_position = 0, .page_table = table};
+      ASSERT_TRUE(model
+                      .RunMtp({.tokens = absl::MakeConstSpan(tokens).subspan(1), .segments = {&rows, 1}}, but_last,
+                              ignore, {}, {})
+                      .ok());
+    }
     for (int layer = 0; layer < kNumLayers; ++layer) {
       for (int page = 0; page < num_pages; ++page) {
         for (const auto kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
@@ -212,7 +256,7 @@ class EngineTest : public ::testing::Test, public Outbox {
     for (uint32_t choice = 0; choice < transfer.first_tokens.size(); ++choice) {
       const proto::FirstToken& first = transfer.first_tokens[choice];
       const sim::OracleAnswer expected =
-          sim::AskOracle({transfer.prompt, transfer.sampling, stopping}, kModel, kNumLayers, 1 << 20, choice);
+          sim::AskOracle({transfer.prompt, transfer.sampling, stopping}, model_options_, kNumLayers, 1 << 20, choice);
       EXPECT_EQ(first.token(), expected.tokens[0]) << "choice " << choice;
       if (!transfer.sampling.wants_logprobs()) {
         EXPECT_FALSE(first.has_top_logprobs());
@@ -234,6 +278,8 @@ class EngineTest : public ::testing::Test, public Outbox {
     EXPECT_EQ(decode_->ledger(), kvtransfer::TargetLedger());
   }
 
+  static constexpr int64_t kHiddenBytes = sim::HashModel::kHiddenSize * int64_t{sizeof(kernels::Bf16)};
+  sim::HashModelOptions model_options_ = kModel;
   static constexpr kvcache::KvLayout kDecodeLayout{.num_layers = kNumLayers, .num_pages = 128};
   base::FakeClock clock_;
   std::unique_ptr<sim::PoolMemory> memory_, decode_memory_;
@@ -267,6 +313,53 @@ TEST_F(EngineTest, AnyChunkSizeGivesTheSameBytes) {
     for (const uint64_t epoch : epochs) ExpectServed(epoch);
     ExpectNothingHeld();
   }
+}
+
+TEST_F(EngineTest, TheMtpLayersRecordsAndTheLastHiddenStateArriveWhateverTheChunks) {
+  model_options_.has_mtp = true;
+  for (const int chunk : {1, 7, 63, 64, 65, 100, 512}) {
+    transfers_.clear();
+    next_decode_page_ = 0;
+    Start(16, chunk);
+    std::vector<uint64_t> epochs;
+    for (const int length : {1, 2, 64, 65, 128, 129, 130}) epochs.push_back(Begin(length));
+    epochs.push_back(Begin(100, /*generated=*/{5, 6}));
+    Settle();
+    for (size_t i = 0; i + 1 < epochs.size(); ++i) ExpectServed(epochs[i]);
+    ExpectArrivedWhole(epochs.back());
+    ExpectNothingHeld();
+  }
+}
+
+TEST_F(EngineTest, TheFirstTokenDoesNotWaitForTheMtpLayerWhoseFailureEndsTheRequest) {
+  model_options_.has_mtp = true;
+  Start(8, 512);
+  const uint64_t epoch = Begin(130);
+  Deliver();
+  model_->next_mtp_error = absl::InternalError("the MTP layer is broken");
+  engine_->Step();
+  Settle();
+  EXPECT_EQ(transfers_[epoch].first_tokens.size(), 1u);
+  EXPECT_EQ(transfers_[epoch].failure.message(), "the MTP layer is broken");
+  ExpectNothingHeld();
+}
+
+// A prompt whose first token cannot be drawn ends between the layers and the MTP layer, the others of the step go on.
+TEST_F(EngineTest, APromptThatEndsWithItsFirstTokenLeavesTheOthersTheirMtpLayer) {
+  model_options_.has_mtp = true;
+  Start(16, 512);
+  Transfer none_left = MakeTransfer(70);
+  for (uint32_t token = 0; token < static_cast<uint32_t>(kModel.vocab_size); ++token) {
+    proto::LogitBias& bias = *none_left.sampling.add_logit_bias();
+    bias.set_token(token);
+    bias.set_bias(-100);
+  }
+  const uint64_t before = Begin(65), broken = Begin(std::move(none_left)), behind = Begin(130);
+  Settle();
+  ExpectServed(before);
+  ExpectServed(behind);
+  EXPECT_EQ(transfers_[broken].failure.code(), absl::StatusCode::kInvalidArgument);
+  ExpectNothingHeld();
 }
 
 TEST_F(EngineTest, ALayerIsAnnouncedBeforeTheNextIsComputed) {

@@ -109,9 +109,58 @@ uint64_t HashModel::FoldRecords(int layer, absl::Span<const int32_t> page_table,
   return state;
 }
 
+void HashModel::RunLayer(int layer, const model::RowBatch& batch, absl::Span<uint64_t> states) const {
+  for (const model::Segment& segment : batch.segments) {
+    for (int i = 0; i < segment.num_rows; ++i) {
+      const int64_t position = segment.first_position + i;
+      WriteRecords(layer, segment.page_table[position / kvcache::kPageTokens],
+                   static_cast<int>(position % kvcache::kPageTokens), states[segment.row_begin + i] + layer);
+    }
+  }
+  for (const model::Segment& segment : batch.segments) {
+    for (int i = 0; i < segment.num_rows; ++i) {
+      uint64_t& state = states[segment.row_begin + i];
+      state = FoldRecords(layer, segment.page_table, segment.first_position + i, state);
+    }
+  }
+}
+
+int32_t HashModel::Favourite(int32_t token, int64_t position) const {
+  const uint64_t hash = Mix(options_.weights_seed + Mix(static_cast<uint64_t>(position) << 32 | token));
+  if (!options_.has_mtp || (hash & 1) == 0) return -1;
+  return static_cast<int32_t>((hash >> 1) % static_cast<uint64_t>(options_.vocab_size));
+}
+
+void HashModel::WriteLogits(const model::RowBatch& batch, int64_t favourites_shift, absl::Span<const uint64_t> states,
+                            absl::Span<float> logits) const {
+  size_t segment_index = 0;
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    const int row = batch.logits_rows[i];
+    const uint64_t state = states[row];
+    const absl::Span<float> out = logits.subspan(i * options_.vocab_size, options_.vocab_size);
+    for (int token = 0; token < options_.vocab_size; ++token) {
+      // 24 random bits in [-4, 4): flat enough that every sampling parameter matters.
+      const auto bits = static_cast<int32_t>(Mix(state + static_cast<uint64_t>(token) * 0xD1B54A32D192ED03) >> 40);
+      out[token] = static_cast<float>(bits - (1 << 23)) / static_cast<float>(1 << 21);
+    }
+    const auto is_behind = [&](const model::Segment& s) { return s.row_begin + s.num_rows <= row; };
+    while (is_behind(batch.segments[segment_index])) ++segment_index;
+    const model::Segment& segment = batch.segments[segment_index];
+    const int64_t position = segment.first_position + (row - segment.row_begin) + favourites_shift;
+    if (const int32_t favourite = Favourite(batch.tokens[row], position); favourite >= 0) out[favourite] += 6;
+  }
+}
+
 absl::Status HashModel::Forward(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                                 absl::Span<float> logits) {
+  std::vector<kernels::Bf16> hidden(batch.tokens.size() * kHiddenSize);
+  return ForwardWithHidden(batch, layer_done, logits, absl::MakeSpan(hidden));
+}
+
+absl::Status HashModel::ForwardWithHidden(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                          absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) {
   if (absl::Status status = Validate(batch, logits); !status.ok()) return status;
+  if (hidden.size() != batch.tokens.size() * kHiddenSize) return absl::InvalidArgumentError("hidden of another size");
   std::vector<uint64_t> states(batch.tokens.size());
   for (const model::Segment& segment : batch.segments) {
     for (int i = 0; i < segment.num_rows; ++i) {
@@ -119,29 +168,40 @@ absl::Status HashModel::Forward(const model::RowBatch& batch, absl::FunctionRef<
       states[row] = Mix(options_.weights_seed ^ Mix((segment.first_position + i) << 32 | batch.tokens[row]));
     }
   }
-  for (int layer = 0; layer < num_layers(); ++layer) {
-    for (const model::Segment& segment : batch.segments) {
-      for (int i = 0; i < segment.num_rows; ++i) {
-        const int64_t position = segment.first_position + i;
-        WriteRecords(layer, segment.page_table[position / kvcache::kPageTokens],
-                     static_cast<int>(position % kvcache::kPageTokens), states[segment.row_begin + i] + layer);
-      }
-    }
-    for (const model::Segment& segment : batch.segments) {
-      for (int i = 0; i < segment.num_rows; ++i) {
-        uint64_t& state = states[segment.row_begin + i];
-        state = FoldRecords(layer, segment.page_table, segment.first_position + i, state);
-      }
-    }
+  const int num_main_layers = num_layers() - (has_mtp() ? 1 : 0);
+  for (int layer = 0; layer < num_main_layers; ++layer) {
+    RunLayer(layer, batch, absl::MakeSpan(states));
     layer_done(layer);
   }
-  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
-    const uint64_t state = states[batch.logits_rows[i]];
-    for (int token = 0; token < options_.vocab_size; ++token) {
-      // 24 random bits in [-4, 4): flat enough that every sampling parameter matters.
-      const auto bits = static_cast<int32_t>(Mix(state + static_cast<uint64_t>(token) * 0xD1B54A32D192ED03) >> 40);
-      logits[i * options_.vocab_size + token] = static_cast<float>(bits - (1 << 23)) / static_cast<float>(1 << 21);
+  WriteLogits(batch, /*favourites_shift=*/0, states, logits);
+  std::memcpy(hidden.data(), states.data(), states.size() * sizeof(uint64_t));
+  return absl::OkStatus();
+}
+
+absl::Status HashModel::RunMtp(const model::RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
+                               absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                               absl::Span<kernels::Bf16> out_hidden) {
+  if (!has_mtp()) return absl::FailedPreconditionError("the MTP layer is not loaded");
+  if (absl::Status status = Validate(batch, logits); !status.ok()) return status;
+  if (hidden.size() != batch.tokens.size() * kHiddenSize ||
+      out_hidden.size() != batch.logits_rows.size() * kHiddenSize) {
+    return absl::InvalidArgumentError("hidden of another size");
+  }
+  std::vector<uint64_t> states(batch.tokens.size());
+  std::memcpy(states.data(), hidden.data(), states.size() * sizeof(uint64_t));
+  for (const model::Segment& segment : batch.segments) {
+    for (int i = 0; i < segment.num_rows; ++i) {
+      uint64_t& state = states[segment.row_begin + i];
+      state = Mix(~options_.weights_seed ^ Mix(state + batch.tokens[segment.row_begin + i]) ^
+                  Mix(segment.first_position + i));
     }
+  }
+  RunLayer(num_layers() - 1, batch, absl::MakeSpan(states));
+  layer_done(num_layers() - 1);
+  // Its row at position i holds the token of position i + 1.
+  WriteLogits(batch, /*favourites_shift=*/1, states, logits);
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    std::memcpy(&out_hidden[i * kHiddenSize], &states[batch.logits_rows[i]], sizeof(uint64_t));
   }
   return absl::OkStatus();
 }

@@ -21,6 +21,15 @@ class MirrorModel final : public model::ModelExecutor {
                        absl::Span<float> logits) override {
     return model_.Forward(batch, layer_done, logits);
   }
+  absl::Status ForwardWithHidden(const model::RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
+                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) override {
+    return model_.ForwardWithHidden(batch, layer_done, logits, hidden);
+  }
+  absl::Status RunMtp(const model::RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
+                      absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                      absl::Span<kernels::Bf16> out_hidden) override {
+    return model_.RunMtp(batch, hidden, layer_done, logits, out_hidden);
+  }
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override {
     const kvcache::KvPool own = own_memory_.pool();
     for (const int32_t page : pages) {
@@ -35,6 +44,8 @@ class MirrorModel final : public model::ModelExecutor {
   }
   int vocab_size() const override { return model_.vocab_size(); }
   int num_layers() const override { return model_.num_layers(); }
+  bool has_mtp() const override { return model_.has_mtp(); }
+  int hidden_size() const override { return model_.hidden_size(); }
 
  private:
   const kvcache::KvPool pool_;
