@@ -10,9 +10,15 @@
 
 namespace tandem::model {
 
-BatchPlan::BatchPlan(kernels::Backend& backend, const BatchLimits& limits)
-    : limits_(limits), num_table_pages_(kvcache::PagesForTokens(limits.num_positions_max)), memory_(backend) {
+BatchPlan::BatchPlan(kernels::Backend& backend, const BatchLimits& limits, const RowShare& share)
+    : limits_(limits),
+      share_(share),
+      num_table_pages_(kvcache::PagesForTokens(limits.num_positions_max)),
+      memory_(backend) {
   TANDEM_CHECK(limits.num_rows_max > 0 && limits.num_positions_max > 0, "a batch holds something");
+  TANDEM_CHECK(0 <= share.rank && share.rank < share.size, "a share of rows is a rank's");
+  logits_places_.resize(limits.num_rows_max);
+  if (share.size > 1) places_of_all_.resize(limits.num_rows_max);
   block_.resize(limits.num_rows_max * (5 + num_table_pages_));
   int32_t* next = block_.data();
   for (int32_t** array : {&tokens_, &positions_, &sequence_, &context_length_, &logits_rows_}) {
@@ -60,7 +66,7 @@ void BatchPlan::Pad(const Padding& padding) {
   const int num_padding_rows = padding.num_rows - num_rows_;
   TANDEM_CHECK(num_padding_rows >= 0 && num_padding_rows <= kPaddingRowsMax && padding.num_rows <= limits_.num_rows_max,
                "a padded batch is no larger than it may be");
-  TANDEM_CHECK(num_logits_rows_ == num_rows_, "a padded batch wants the logits of all rows");
+  TANDEM_CHECK(num_logits_rows_ == num_rows_ && share_.size == 1, "a padded batch wants the logits of all rows");
   context_max_ = padding.context_max;
   if (num_padding_rows == 0) return;
   page_tables_[num_segments_ * num_table_pages_] = padding.page;
@@ -76,8 +82,7 @@ void BatchPlan::Pad(const Padding& padding) {
   num_rows_ = num_logits_rows_ = padding.num_rows;
 }
 
-absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding>& padding) {
-  num_rows_ = num_batch_rows_ = num_segments_ = num_logits_rows_ = context_max_ = 0;
+absl::Status BatchPlan::Check(const RowBatch& batch) const {
   const int64_t num_rows = static_cast<int64_t>(batch.tokens.size());
   if (num_rows > limits_.num_rows_max) {
     return absl::InvalidArgumentError(absl::StrCat("batch of ", num_rows, " rows, limit ", limits_.num_rows_max));
@@ -97,14 +102,6 @@ absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding
                                                      segment.row_begin + segment.num_rows - 1, ", expected from ",
                                                      next_row, " within ", num_rows));
     }
-    for (int j = 0; j < segment.num_rows; ++j) {
-      const int row = next_row + j;
-      positions_[row] = static_cast<int32_t>(segment.first_position + j);
-      context_length_[row] = positions_[row] + 1;
-      sequence_[row] = static_cast<int32_t>(i);
-    }
-    const int num_pages = kvcache::PagesForTokens(segment.first_position + segment.num_rows);
-    std::copy_n(segment.page_table.begin(), num_pages, &page_tables_[i * num_table_pages_]);
     next_row += segment.num_rows;
   }
   if (next_row != num_rows) {
@@ -118,11 +115,40 @@ absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding
     }
     last = row;
   }
-  std::copy(batch.tokens.begin(), batch.tokens.end(), tokens_);
-  std::copy(batch.logits_rows.begin(), batch.logits_rows.end(), logits_rows_);
-  num_rows_ = static_cast<int>(num_rows);
+  return absl::OkStatus();
+}
+
+void BatchPlan::AddSegment(const Segment& segment, int index) {
+  for (int j = 0; j < segment.num_rows; ++j) {
+    const int batch_row = segment.row_begin + j;
+    const int64_t position = segment.first_position + j;
+    if (share_.size > 1) {
+      places_of_all_[batch_row] = {.page = segment.page_table[position / kvcache::kPageTokens],
+                                   .slot = static_cast<int32_t>(position % kvcache::kPageTokens)};
+    }
+    if (!share_.Has(batch_row)) continue;
+    const int row = batch_row / share_.size;
+    positions_[row] = static_cast<int32_t>(position);
+    context_length_[row] = positions_[row] + 1;
+    sequence_[row] = index;
+  }
+  const int num_pages = kvcache::PagesForTokens(segment.first_position + segment.num_rows);
+  std::copy_n(segment.page_table.begin(), num_pages, &page_tables_[index * num_table_pages_]);
+}
+
+absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding>& padding) {
+  num_rows_ = num_batch_rows_ = num_rows_of_all_ = num_segments_ = num_logits_rows_ = context_max_ = 0;
+  RETURN_IF_ERROR(Check(batch));
+  for (size_t i = 0; i < batch.segments.size(); ++i) AddSegment(batch.segments[i], static_cast<int>(i));
+  num_rows_of_all_ = static_cast<int>(batch.tokens.size());
+  num_rows_ = static_cast<int>(share_.NumRows(num_rows_of_all_));
+  for (int row = 0; row < num_rows_; ++row) tokens_[row] = batch.tokens[share_.BatchRow(row)];
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    if (!share_.Has(batch.logits_rows[i])) continue;
+    logits_rows_[num_logits_rows_] = batch.logits_rows[i] / share_.size;
+    logits_places_[num_logits_rows_++] = static_cast<int32_t>(i);
+  }
   num_segments_ = static_cast<int>(batch.segments.size());
-  num_logits_rows_ = static_cast<int>(batch.logits_rows.size());
   num_batch_rows_ = num_rows_;
   if (padding.has_value()) Pad(*padding);
   if (for_ops_ == block_.data()) return absl::OkStatus();
@@ -140,7 +166,7 @@ kernels::PagedRows BatchPlan::Rows(int begin, int count) const {
 }
 
 int32_t BatchPlan::ContextMax(int begin, int count) const {
-  if (context_max_ > 0) return context_max_;
+  if (context_max_ > 0 || count == 0) return context_max_;
   const int32_t* first = context_length_ + begin;
   return *std::max_element(first, first + count);
 }

@@ -2,7 +2,8 @@
 //
 // Everything that a caller could get wrong about a batch is found here, before any byte of the pool is touched; the
 // layers behind it trust the plan. Storage is allocated once: a block on the host and, where the backend's memory is
-// elsewhere, its copy there, which every Build brings up to date and the views show. Tested by batch_plan_test.cc.
+// elsewhere, its copy there, which every Build brings up to date and the views show. Where ranks share a batch's rows,
+// the plan is that of one rank's rows, and knows of the others' where their records lie. Tested by batch_plan_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,24 @@ struct BatchLimits {
   int vocab_size = 0;
 };
 
+// Which rows of a batch are this rank's: row i of the batch is the (i / size)-th row of rank i % size. Neighbours,
+// whose contexts are alike, go to different ranks, so that all have the same work.
+struct RowShare {
+  int rank = 0;
+  int size = 1;
+
+  constexpr bool Has(int64_t batch_row) const { return batch_row % size == rank; }
+  constexpr int64_t BatchRow(int64_t row) const { return row * size + rank; }
+  // Of a batch of so many rows.
+  constexpr int64_t NumRows(int64_t num_batch_rows) const { return (num_batch_rows + size - 1 - rank) / size; }
+};
+
+// Where a row's records lie in every layer.
+struct RecordPlace {
+  int32_t page = 0;
+  int32_t slot = 0;
+};
+
 // Rows that nobody asked for, behind those of the batch: batches of many sizes have few shapes then, and steps can be
 // recorded once for each.
 struct Padding {
@@ -37,8 +56,8 @@ inline constexpr int kPaddingRowsMax = kvcache::kPageTokens;
 
 class BatchPlan final {
  public:
-  // The backend outlives the plan.
-  BatchPlan(kernels::Backend& backend, const BatchLimits& limits);
+  // The backend outlives the plan. Limits are those of whole batches, whatever share of their rows this is.
+  BatchPlan(kernels::Backend& backend, const BatchLimits& limits, const RowShare& share = {});
   ~BatchPlan();
   BatchPlan(const BatchPlan&) = delete;
   BatchPlan& operator=(const BatchPlan&) = delete;
@@ -51,11 +70,15 @@ class BatchPlan final {
   // Two rows must not name one slot: the engine's promise, not checked here. What is enqueued with the views of the
   // batch before must be done.
   absl::Status Build(const RowBatch& batch) { return Build(batch, std::nullopt); }
-  // With padding: at most kPaddingRowsMax rows of it, and the logits of all rows of the batch are wanted.
+  // With padding: at most kPaddingRowsMax rows of it, the logits of all rows of the batch are wanted, and all rows are
+  // this rank's.
   absl::Status Build(const RowBatch& batch, const std::optional<Padding>& padding);
 
+  // Rows are counted among this rank's own but where it says otherwise.
   int num_rows() const { return num_rows_; }              // padding included
   int num_batch_rows() const { return num_batch_rows_; }  // the caller's
+  int num_rows_of_all() const { return num_rows_of_all_; }
+  const RowShare& share() const { return share_; }
   // ---- For ops ----
   kernels::Vector<const int32_t> tokens() const { return {View(tokens_), {num_rows_}}; }
   kernels::Vector<const int32_t> positions() const { return {View(positions_), {num_rows_}}; }
@@ -69,18 +92,26 @@ class BatchPlan final {
   int32_t ContextOf(int row) const { return context_length_[row]; }
   // The page that holds the row's own record.
   int32_t PageOf(int row) const;
+  // Which of the batch's logits_rows the i-th of logits_rows() is.
+  int LogitsPlace(int i) const { return logits_places_[i]; }
+  // Of a row of the batch, whoever has it. Only where there are several shares.
+  const RecordPlace& PlaceOfBatchRow(int batch_row) const { return places_of_all_[batch_row]; }
 
  private:
+  absl::Status Check(const RowBatch& batch) const;
   absl::Status CheckSegment(const Segment& segment, int index) const;
+  void AddSegment(const Segment& segment, int index);
   void Pad(const Padding& padding);
   absl::Span<std::byte> BlockBytes();
   // Where ops find what stands at this place of the block.
   const int32_t* View(const int32_t* on_host) const { return for_ops_ + (on_host - block_.data()); }
 
   const BatchLimits limits_;
+  const RowShare share_;
   const int64_t num_table_pages_;
   int num_rows_ = 0;
   int num_batch_rows_ = 0;
+  int num_rows_of_all_ = 0;
   int32_t context_max_ = 0;  // of a padded plan, else 0
   int num_segments_ = 0;
   int num_logits_rows_ = 0;
@@ -89,6 +120,8 @@ class BatchPlan final {
   const int32_t* for_ops_ = nullptr;  // the block itself, or its copy
   bool is_pinned_ = false;
   int32_t *tokens_, *positions_, *sequence_, *context_length_, *logits_rows_;  // [num_rows_max] each
+  std::vector<int32_t> logits_places_;                                         // [num_rows_max]
+  std::vector<RecordPlace> places_of_all_;  // [num_rows_max], empty where one rank has all rows
   int32_t* page_tables_;  // [num_rows_max, num_table_pages_], the block's end: a segment has at least one row
 };
 

@@ -24,11 +24,8 @@ absl::Status NoRoom(absl::string_view what, const absl::Status& status) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
 }
 
-// Where ops wrote on the host they wrote into `to` itself.
-template <typename T>
-absl::Status DownloadTo(kernels::Backend& backend, const T* from, absl::Span<T> to) {
-  if (backend.is_host() || to.empty()) return absl::OkStatus();
-  return backend.Download({to.data(), from, static_cast<int64_t>(to.size() * sizeof(T))});
+RowShare ShareOf(const Communicator* group) {
+  return group == nullptr ? RowShare() : RowShare{.rank = group->rank(), .size = group->size()};
 }
 
 absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache::KvLayout& layout,
@@ -67,12 +64,12 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   RETURN_IF_ERROR(CheckSizes(checkpoint->config(), options.with_mtp, layout, pool, options));
   auto loaded = LoadWeights(backend, std::move(checkpoint), options.with_mtp);
   if (absl::IsResourceExhausted(loaded.status())) return NoRoom("the weights", loaded.status());
-  ASSIGN_OR_RETURN(std::unique_ptr<const ModelWeights> weights, std::move(loaded));
+  ASSIGN_OR_RETURN(std::shared_ptr<const ModelWeights> weights, std::move(loaded));
   return Create(backend, std::move(weights), layout, pool, options);
 }
 
 absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Backend& backend,
-                                                                     std::unique_ptr<const ModelWeights> weights,
+                                                                     std::shared_ptr<const ModelWeights> weights,
                                                                      const kvcache::KvLayout& layout,
                                                                      absl::Span<uint8_t> pool,
                                                                      const DeepseekModelOptions& options) {
@@ -80,6 +77,10 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   if (weights->has_bf16_experts() && !backend.is_host()) {
     return absl::UnimplementedError(
         absl::StrCat("the model's experts are BF16, ", backend.name(), " runs FP8 experts only"));
+  }
+  if (options.context_parallel != nullptr && !backend.is_host()) {
+    return absl::UnimplementedError(
+        absl::StrCat(backend.name(), " shares no rows with other ranks: context_parallel_size must be 1"));
   }
   std::unique_ptr<DeepseekModel> model(new DeepseekModel(backend, std::move(weights), layout, pool, options));
   RETURN_IF_ERROR(NoRoom("the KV pool", model->kv_.status()));
@@ -95,7 +96,7 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   return model;
 }
 
-DeepseekModel::DeepseekModel(kernels::Backend& backend, std::unique_ptr<const ModelWeights> weights,
+DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const ModelWeights> weights,
                              const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
                              const DeepseekModelOptions& options)
     : backend_(backend),
@@ -104,18 +105,26 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::unique_ptr<const Mo
       layout_(layout),
       tap_(options.tap),
       writes_back_kv_(options.writes_back_kv && !backend.is_host()),
+      has_ends_apart_(!backend.is_host() || options.context_parallel != nullptr),
+      group_(options.context_parallel),
       kv_(backend, layout, pool),
-      plan_(backend, {.num_rows_max = options.num_rows_max,
-                      .num_positions_max = options.num_positions_max,
-                      .num_pages = layout.num_pages,
-                      .vocab_size = config_.vocab_size}),
-      workspace_(backend, config_, options.num_rows_max, options.num_positions_max, weights_->has_bf16_experts()),
+      plan_(backend,
+            {.num_rows_max = options.num_rows_max,
+             .num_positions_max = options.num_positions_max,
+             .num_pages = layout.num_pages,
+             .vocab_size = config_.vocab_size},
+            ShareOf(group_)),
+      workspace_(backend, config_, RowShare{.rank = 0, .size = plan_.share().size}.NumRows(options.num_rows_max),
+                 options.num_positions_max, weights_->has_bf16_experts(), has_ends_apart_),
       rope_memory_(backend),
       rope_table_(rope_memory_.Allocate<float>(options.num_positions_max * kvcache::kRopeDim),
                   {options.num_positions_max, kvcache::kRopeDim}),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
                                         std::sqrt(static_cast<double>(config_.qk_head_dim())))) {
   under_way_.reserve(layout.num_layers);
+  if (group_ != nullptr && group_->size() > 1) {
+    exchange_.emplace(*group_, options.kv_placement, layout, pool, options.num_rows_max);
+  }
   if (backend.is_host()) return;
   nan_counts_.resize(workspace_.nan_counts.num_elements());
   records_steps_ = options.records_steps && !writes_back_kv_ && !tap_;
@@ -137,10 +146,28 @@ absl::Status DeepseekModel::BuildPlan(const RowBatch& batch, const std::optional
   const size_t expected = batch.logits_rows.size() * static_cast<size_t>(config_.vocab_size);
   if (logits.size() != expected) return WrongSize("logits", logits.size(), expected);
   // A batch that failed may have left work behind that reads the plan.
-  RETURN_IF_ERROR(backend_.Synchronize());
+  RETURN_IF_ERROR(EndGroupUnlessOk(backend_.Synchronize()));
   under_way_.clear();
   RETURN_IF_ERROR(plan_.Build(batch, padding));
   if (writes_back_kv_) kv_.NoteRows(plan_);
+  return absl::OkStatus();
+}
+
+absl::Status DeepseekModel::EndGroupUnlessOk(const absl::Status& status) {
+  if (status.ok() || group_ == nullptr) return status;
+  group_->Fail(status);
+  return group_->status();
+}
+
+template <typename T, typename Place>
+absl::Status DeepseekModel::GiveRows(const Matrix<const T>& rows, absl::Span<T> all, const Place& place) {
+  const auto [count, width] = rows.shape;
+  const auto give = [&](int64_t row, int64_t to, int64_t num_rows) {
+    return backend_.Download({all.data() + to * width, rows.Row(row), num_rows * width * int64_t{sizeof(T)}});
+  };
+  if (count == 0) return absl::OkStatus();
+  if (plan_.share().size == 1) return give(0, place(0), count);
+  for (int64_t row = 0; row < count; ++row) RETURN_IF_ERROR(give(row, place(row), 1));
   return absl::OkStatus();
 }
 
@@ -159,6 +186,7 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
                      .nan_count = workspace_.nan_counts.Slice(int64_t{layer} * plan_.num_rows(), plan_.num_rows()),
                      .tap = tap_};
   return RunDecoderLayer(run, weights, state, [&]() -> absl::Status {
+    if (exchange_.has_value()) RETURN_IF_ERROR(exchange_->Run(plan_, layer));
     if (!writes_back_kv_) {
       layer_done(layer);
       return absl::OkStatus();
@@ -195,7 +223,7 @@ absl::Status DeepseekModel::Finish(int begin, int end) {
 absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Span<Bf16> hidden) {
   const int64_t rows = plan_.num_batch_rows();
   const Matrix<Bf16> residual = workspace_.residual.Slice(0, rows);
-  const Matrix<Bf16> out(backend_.is_host() ? hidden.data() : workspace_.hidden.data, {rows, config_.hidden_size});
+  const Matrix<Bf16> out(has_ends_apart_ ? workspace_.hidden.data : hidden.data(), {rows, config_.hidden_size});
   // `normed` is free here, so the stream itself stays as it is for RunHead.
   RETURN_IF_ERROR(backend_.AddRmsNorm({.x = workspace_.x.Slice(0, rows),
                                        .residual = residual,
@@ -203,7 +231,8 @@ absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Sp
                                        .eps = config_.rms_norm_eps,
                                        .y = out,
                                        .residual_out = workspace_.normed.Slice(0, rows)}));
-  return DownloadTo(backend_, out.data, hidden);
+  if (!has_ends_apart_) return absl::OkStatus();
+  return GiveRows<Bf16>(out, hidden, [&](int64_t row) { return plan_.share().BatchRow(row); });
 }
 
 absl::Status DeepseekModel::NormLogitsRows(const Vector<const Bf16>& norm, const Matrix<Bf16>& normed) {
@@ -226,15 +255,15 @@ absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix
                                     const Matrix<Bf16>& normed, absl::Span<float> logits) {
   RETURN_IF_ERROR(NormLogitsRows(norm, normed));
   const int64_t count = normed.shape[0], vocab = head.shape[0];
-  if (backend_.is_host()) {
+  if (!has_ends_apart_) {
     return backend_.Bf16LinearF32({.x = normed, .weight = head, .y = {logits.data(), {count, vocab}}});
   }
   const int64_t tile_rows = workspace_.logits.shape[0];
   for (int64_t begin = 0; begin < count; begin += tile_rows) {
     const int64_t tile = std::min(tile_rows, count - begin);
-    RETURN_IF_ERROR(backend_.Bf16LinearF32(
-        {.x = normed.Slice(begin, tile), .weight = head, .y = {workspace_.logits.data, {tile, vocab}}}));
-    RETURN_IF_ERROR(DownloadTo(backend_, workspace_.logits.data, logits.subspan(begin * vocab, tile * vocab)));
+    const Matrix<float> of_tile(workspace_.logits.data, {tile, vocab});
+    RETURN_IF_ERROR(backend_.Bf16LinearF32({.x = normed.Slice(begin, tile), .weight = head, .y = of_tile}));
+    RETURN_IF_ERROR(GiveRows<float>(of_tile, logits, [&](int64_t row) { return plan_.LogitsPlace(begin + row); }));
   }
   return absl::OkStatus();
 }
@@ -293,8 +322,19 @@ absl::Status DeepseekModel::RunPadded(const Padding& padding, absl::FunctionRef<
   }
   RETURN_IF_ERROR(step.recorded != nullptr ? step.recorded->Replay() : enqueue());
   step.has_run = true;
-  RETURN_IF_ERROR(DownloadTo(backend_, workspace_.logits.data, logits));
+  RETURN_IF_ERROR(
+      GiveRows<float>(workspace_.logits.Slice(0, plan_.num_batch_rows()), logits, [](int64_t row) { return row; }));
   for (int layer = 0; layer < config_.num_hidden_layers; ++layer) layer_done(layer);
+  return Finish(0, config_.num_hidden_layers);
+}
+
+absl::Status DeepseekModel::RunForward(const std::optional<Padding>& padding,
+                                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits) {
+  if (padding.has_value()) return RunPadded(*padding, layer_done, logits);
+  RETURN_IF_ERROR(RunLayers(layer_done));
+  RETURN_IF_ERROR(
+      RunHead(weights_->norm, weights_->lm_head, workspace_.normed.Slice(0, plan_.logits_rows().shape[0]), logits));
+  RETURN_IF_ERROR(FinishLayers(0, layer_done));
   return Finish(0, config_.num_hidden_layers);
 }
 
@@ -302,12 +342,7 @@ absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<voi
                                     absl::Span<float> logits) {
   const std::optional<Padding> padding = PaddingFor(batch);
   RETURN_IF_ERROR(BuildPlan(batch, padding, logits));
-  if (padding.has_value()) return RunPadded(*padding, layer_done, logits);
-  RETURN_IF_ERROR(RunLayers(layer_done));
-  RETURN_IF_ERROR(RunHead(weights_->norm, weights_->lm_head,
-                          workspace_.normed.Slice(0, static_cast<int64_t>(batch.logits_rows.size())), logits));
-  RETURN_IF_ERROR(FinishLayers(0, layer_done));
-  return Finish(0, config_.num_hidden_layers);
+  return EndGroupUnlessOk(RunForward(padding, layer_done, logits));
 }
 
 absl::Status DeepseekModel::ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
@@ -315,8 +350,8 @@ absl::Status DeepseekModel::ForwardWithHidden(const RowBatch& batch, absl::Funct
   const size_t expected = batch.tokens.size() * static_cast<size_t>(config_.hidden_size);
   if (hidden.size() != expected) return WrongSize("hidden", hidden.size(), expected);
   RETURN_IF_ERROR(Forward(batch, layer_done, logits));
-  RETURN_IF_ERROR(NormAllRows(weights_->norm, hidden));
-  RETURN_IF_ERROR(backend_.Synchronize());
+  RETURN_IF_ERROR(EndGroupUnlessOk(NormAllRows(weights_->norm, hidden)));
+  RETURN_IF_ERROR(EndGroupUnlessOk(backend_.Synchronize()));
   if (tap_) {
     ShowHostTensor(tap_, "final_hidden",
                    Matrix<const Bf16>(hidden.data(), {static_cast<int64_t>(batch.tokens.size()), config_.hidden_size}));
@@ -328,37 +363,42 @@ absl::Status DeepseekModel::RunMtp(const RowBatch& batch, absl::Span<const Bf16>
                                    absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
                                    absl::Span<Bf16> out_hidden) {
   if (!weights_->mtp.has_value()) return absl::FailedPreconditionError("the MTP layer is not loaded");
-  const MtpWeights& mtp = *weights_->mtp;
   const int64_t width = config_.hidden_size;
   const size_t num_in = batch.tokens.size() * width, num_out = batch.logits_rows.size() * width;
   if (hidden.size() != num_in) return WrongSize("hidden", hidden.size(), num_in);
   if (out_hidden.size() != num_out) return WrongSize("out_hidden", out_hidden.size(), num_out);
   RETURN_IF_ERROR(BuildPlan(batch, std::nullopt, logits));
+  return EndGroupUnlessOk(RunMtpRows(hidden, layer_done, logits, out_hidden));
+}
 
+absl::Status DeepseekModel::RunMtpRows(absl::Span<const Bf16> hidden, absl::FunctionRef<void(int layer)> layer_done,
+                                       absl::Span<float> logits, absl::Span<Bf16> out_hidden) {
   // x = eh_proj [enorm(embedding) ; hnorm(hidden)]: the embedding comes first.
-  const int64_t rows = plan_.num_rows();
+  const MtpWeights& mtp = *weights_->mtp;
+  const int64_t rows = plan_.num_rows(), width = config_.hidden_size;
   const Matrix<Bf16> x = workspace_.x.Slice(0, rows);
   const Matrix<Bf16> in = workspace_.mtp_in.Slice(0, rows);
-  const Bf16* hidden_for_ops = hidden.data();
+  const RowShare& share = plan_.share();
+  Matrix<const Bf16> own_hidden(hidden.data() + share.rank * width, {rows, width}, {share.size * width, 1});
   if (!backend_.is_host()) {
     RETURN_IF_ERROR(
         backend_.Upload({workspace_.hidden.data, hidden.data(), static_cast<int64_t>(hidden.size() * sizeof(Bf16))}));
-    hidden_for_ops = workspace_.hidden.data;
+    own_hidden = workspace_.hidden.Slice(0, rows);
   }
   RETURN_IF_ERROR(backend_.GatherRows({.table = mtp.embed_tokens, .rows = plan_.tokens(), .out = x}));
   RETURN_IF_ERROR(
       backend_.RmsNorm({.x = x, .weight = mtp.enorm, .eps = config_.rms_norm_eps, .y = in.Columns(0, width)}));
-  RETURN_IF_ERROR(backend_.RmsNorm({.x = {hidden_for_ops, {rows, width}},
-                                    .weight = mtp.hnorm,
-                                    .eps = config_.rms_norm_eps,
-                                    .y = in.Columns(width, width)}));
+  RETURN_IF_ERROR(backend_.RmsNorm(
+      {.x = own_hidden, .weight = mtp.hnorm, .eps = config_.rms_norm_eps, .y = in.Columns(width, width)}));
   ASSIGN_OR_RETURN(const Activation joined, Quantize(backend_, config_, in, workspace_.mtp_in_q));
   RETURN_IF_ERROR(RunLinear(backend_, workspace_, mtp.eh_proj, joined, x));
   RETURN_IF_ERROR(RunLayer(config_.num_hidden_layers, mtp.layer, ResidualState::kNone, layer_done));
-  const Matrix<Bf16> normed(backend_.is_host() ? out_hidden.data() : workspace_.hidden.data,
-                            {static_cast<int64_t>(batch.logits_rows.size()), width});
+  const Matrix<Bf16> normed(has_ends_apart_ ? workspace_.hidden.data : out_hidden.data(),
+                            {plan_.logits_rows().shape[0], width});
   RETURN_IF_ERROR(RunHead(mtp.shared_head_norm, mtp.head, normed, logits));
-  RETURN_IF_ERROR(DownloadTo(backend_, normed.data, out_hidden));
+  if (has_ends_apart_) {
+    RETURN_IF_ERROR(GiveRows<Bf16>(normed, out_hidden, [&](int64_t row) { return plan_.LogitsPlace(row); }));
+  }
   RETURN_IF_ERROR(FinishLayers(0, layer_done));
   return Finish(config_.num_hidden_layers, config_.num_hidden_layers + 1);
 }

@@ -3,6 +3,7 @@
 // Owns weights and workspace, not the pool, of which it keeps a mirror where the backend's memory is not the host's
 // (kv_mirror.h). One thread at a time. All memory is taken at construction. A row's logits
 // and KV bytes depend on its token, its position and its context alone, in bits (docs/architecture.md, Numerics).
+// It may be one rank of a group whose ranks share the rows of every batch (rank_group.h).
 // Tested by deepseek_model_test.cc (properties on v32-micro) and deepseek_model_golden_test.cc (the NumPy reference).
 #pragma once
 
@@ -21,9 +22,11 @@
 #include "kvcache/kv_layout.h"
 #include "model/batch_plan.h"
 #include "model/checkpoint.h"
+#include "model/communicator/communicator.h"
 #include "model/decoder_layer.h"
 #include "model/kv_mirror.h"
 #include "model/model_executor.h"
+#include "model/record_exchange.h"
 #include "model/tensor_tap.h"
 #include "model/weights.h"
 #include "model/workspace.h"
@@ -41,6 +44,11 @@ struct DeepseekModelOptions {
   // few shapes, and what they enqueue is recorded once for each shape and replayed. No bit depends on it.
   bool records_steps = true;
   TensorTap tap;
+  // Where this is one rank of several that share the rows of every batch (RowShare of its rank and size); outlives the
+  // model. All ranks have equal options, are given the same batches and the same spans for what they give, of which
+  // each writes its own rows; every rank's pool has the records of all rows. On the host only.
+  Communicator* context_parallel = nullptr;
+  KvPlacement kv_placement = KvPlacement::kCopied;
 };
 
 class DeepseekModel final : public ModelExecutor {
@@ -53,9 +61,9 @@ class DeepseekModel final : public ModelExecutor {
                                                                const kvcache::KvLayout& layout,
                                                                absl::Span<uint8_t> pool,
                                                                const DeepseekModelOptions& options);
-  // The same with weights that are there already, on this backend; with_mtp is theirs to say.
+  // The same with weights that are there already, where this backend's ops read them; with_mtp is theirs to say.
   static absl::StatusOr<std::unique_ptr<DeepseekModel>> Create(kernels::Backend& backend,
-                                                               std::unique_ptr<const ModelWeights> weights,
+                                                               std::shared_ptr<const ModelWeights> weights,
                                                                const kvcache::KvLayout& layout,
                                                                absl::Span<uint8_t> pool,
                                                                const DeepseekModelOptions& options);
@@ -87,10 +95,20 @@ class DeepseekModel final : public ModelExecutor {
     int64_t ticket = 0;
   };
 
-  DeepseekModel(kernels::Backend& backend, std::unique_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout,
+  DeepseekModel(kernels::Backend& backend, std::shared_ptr<const ModelWeights> weights, const kvcache::KvLayout& layout,
                 absl::Span<uint8_t> pool, const DeepseekModelOptions& options);
 
   absl::Status BuildRopeTable();
+  absl::Status RunForward(const std::optional<Padding>& padding, absl::FunctionRef<void(int layer)> layer_done,
+                          absl::Span<float> logits);
+  // The MTP layer over the plan.
+  absl::Status RunMtpRows(absl::Span<const kernels::Bf16> hidden, absl::FunctionRef<void(int layer)> layer_done,
+                          absl::Span<float> logits, absl::Span<kernels::Bf16> out_hidden);
+  // A rank that goes no further ends its group, which says who failed first.
+  absl::Status EndGroupUnlessOk(const absl::Status& status);
+  // Rows of what ops wrote, in order, each to its place in `all`. place: of row i among the caller's rows.
+  template <typename T, typename Place>
+  absl::Status GiveRows(const kernels::Matrix<const T>& rows, absl::Span<T> all, const Place& place);
   absl::Status BuildPlan(const RowBatch& batch, const std::optional<Padding>& padding, absl::Span<float> logits);
   // How a batch is to be padded; none where its step is not one to record.
   std::optional<Padding> PaddingFor(const RowBatch& batch) const;
@@ -116,11 +134,14 @@ class DeepseekModel final : public ModelExecutor {
   absl::Status Finish(int begin, int end);
 
   kernels::Backend& backend_;
-  const std::unique_ptr<const ModelWeights> weights_;
+  const std::shared_ptr<const ModelWeights> weights_;
   const ModelConfig& config_;
   const kvcache::KvLayout layout_;
   const TensorTap tap_;
   const bool writes_back_kv_;
+  const bool has_ends_apart_;  // from where ops read what a caller gives, and write what it takes
+  Communicator* const group_;  // null: all rows are its own
+  std::optional<RecordExchange> exchange_;
   KvMirror kv_;
   BatchPlan plan_;
   Workspace workspace_;

@@ -34,7 +34,7 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
 }
 
 Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max,
-                     bool has_bf16_experts)
+                     bool has_bf16_experts, bool has_ends_apart)
     : memory_(backend) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
   const int64_t pairs = rows * c.num_experts_per_tok;
@@ -88,8 +88,8 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   Make(head_residual, {rows, hidden});
   Make(mtp_in, {rows, 2 * hidden});
   MakeQuantized(mtp_in_q, rows, 2 * hidden);
-  Make(this->hidden, {backend.is_host() ? 0 : rows, hidden});
-  Make(logits, {backend.is_host() ? 0 : std::min(rows, kHeadTileRows), c.vocab_size});
+  Make(this->hidden, {has_ends_apart ? rows : 0, hidden});
+  Make(logits, {has_ends_apart ? std::min(rows, kHeadTileRows) : 0, c.vocab_size});
 }
 
 Workspace::MlpBuffers Workspace::Mlp(int64_t rows, int64_t width) const {

@@ -25,9 +25,10 @@ struct QuantizedRows {
 class Workspace final {
  public:
   // num_positions_max: the longest context whose index logits must fit. has_bf16_experts: their rows are gathered.
-  // Views are null where status() is not OK. The backend outlives this.
+  // has_ends_apart: what a caller takes or gives is not what ops write or read. Views are null where status() is not
+  // OK. The backend outlives this.
   Workspace(kernels::Backend& backend, const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max,
-            bool has_bf16_experts);
+            bool has_bf16_experts, bool has_ends_apart);
 
   // RESOURCE_EXHAUSTED where the backend has no room.
   const absl::Status& status() const { return memory_.status(); }
@@ -78,7 +79,7 @@ class Workspace final {
   kernels::Matrix<kernels::Bf16> head_x, head_residual;  // [rows, hidden]: the rows whose logits are wanted
   kernels::Matrix<kernels::Bf16> mtp_in;                 // [rows, 2 * hidden]
   QuantizedRows mtp_in_q;
-  // What a caller on the host gives or takes, where the backend's memory is elsewhere; else empty.
+  // What a caller on the host gives or takes, where the ends are apart; else empty.
   kernels::Matrix<kernels::Bf16> hidden;  // [rows, hidden]
   kernels::Matrix<float> logits;          // [tile, vocab]: rows of logits leave a tile at a time
 

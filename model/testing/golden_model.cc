@@ -69,7 +69,8 @@ std::vector<float> LayerAlone::Run(absl::Span<const int32_t> tokens, const Tenso
                             .vocab_size = config.vocab_size});
   const Segment segment{.row_begin = 0, .num_rows = rows, .first_position = 0, .page_table = pages};
   EXPECT_TRUE(plan.Build({.tokens = tokens, .segments = {&segment, 1}}).ok());
-  Workspace workspace(backend_, config, rows, rows, weights_->has_bf16_experts());
+  Workspace workspace(backend_, config, rows, rows, weights_->has_bf16_experts(),
+                      /*has_ends_apart=*/!backend_.is_host());
   std::vector<float> table((rows + int64_t{1}) * kvcache::kRopeDim);
   EXPECT_TRUE(
       kernels::BuildRopeTable({.yarn = config.yarn, .table = {table.data(), {rows + 1, kvcache::kRopeDim}}}).ok());
