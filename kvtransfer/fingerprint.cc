@@ -42,7 +42,6 @@ proto::Fingerprint BuildFingerprint(const FingerprintFields& fields) {
   add("has_mtp", fields.has_mtp ? "true" : "false");
   add("index_cache_pattern", fields.index_cache_pattern);
   add("dense_threshold", absl::StrCat(fields.dense_threshold));
-  add("parallel_shape", fields.parallel_shape);
   add("numerics_id", fields.numerics_id);
   return fingerprint;
 }

@@ -14,7 +14,8 @@
 namespace tandem::kvtransfer {
 
 // Everything that decides whether a KV page of one side means the same on the other, and whether a resumed request
-// gets the same tokens there. Each member becomes one field of the fingerprint, in this order.
+// gets the same tokens there. Each member becomes one field of the fingerprint, in this order. How many ranks a side
+// has is not among them: every layout that is served gives one rank's bits.
 struct FingerprintFields {
   std::string model_hash;      // of config and weights
   std::string kv_cache_dtype;  // "fp8_e4m3"
@@ -24,7 +25,6 @@ struct FingerprintFields {
   bool has_mtp = false;
   std::string index_cache_pattern;  // which layers compute their own index; "all" where each does
   int dense_threshold = 0;          // contexts up to this many tokens attend densely
-  std::string parallel_shape;       // "tp=1,pp=1,cp=1,dp=1,ep=1"
   std::string numerics_id;          // backend, processor class, kernel sources, library versions, exact flags
 };
 

@@ -22,7 +22,6 @@ FingerprintFields Fields() {
           .has_mtp = true,
           .index_cache_pattern = "all",
           .dense_threshold = 2048,
-          .parallel_shape = "tp=1",
           .numerics_id = "cpu-avx2"};
 }
 
@@ -41,7 +40,6 @@ TEST(FingerprintTest, EveryFieldCountsAndIsNamed) {
       {"has_mtp", [](auto& f) { f.has_mtp = false; }},
       {"index_cache_pattern", [](auto& f) { f.index_cache_pattern = "every 4"; }},
       {"dense_threshold", [](auto& f) { f.dense_threshold = 0; }},
-      {"parallel_shape", [](auto& f) { f.parallel_shape = "tp=2"; }},
       {"numerics_id", [](auto& f) { f.numerics_id = "cpu-avx512"; }},
   };
   const proto::Fingerprint own = BuildFingerprint(Fields());

@@ -51,15 +51,16 @@ class RankGroup final : public ModelExecutor {
   absl::Status Forward(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
                        absl::Span<float> logits) override;
   absl::Status ForwardWithHidden(const RowBatch& batch, absl::FunctionRef<void(int layer)> layer_done,
-                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden);
+                                 absl::Span<float> logits, absl::Span<kernels::Bf16> hidden) override;
   absl::Status RunMtp(const RowBatch& batch, absl::Span<const kernels::Bf16> hidden,
                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
-                      absl::Span<kernels::Bf16> out_hidden);
+                      absl::Span<kernels::Bf16> out_hidden) override;
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override;
 
   int vocab_size() const override { return ranks_[0].model->vocab_size(); }
   int num_layers() const override { return ranks_[0].model->num_layers(); }
-  int hidden_size() const { return ranks_[0].model->hidden_size(); }
+  bool has_mtp() const override { return ranks_[0].model->has_mtp(); }
+  int hidden_size() const override { return ranks_[0].model->hidden_size(); }
 
   int size() const { return static_cast<int>(ranks_.size()); }
   // From any thread: what this rank has sent and how long it took.

@@ -20,7 +20,7 @@ namespace {
 using kvcache::KvCacheDtype;
 
 constexpr int kVocab = 1024;
-constexpr int kPromptTokens = 200;
+constexpr int kPromptTokens = 130;  // three pages; index_topk is 16
 
 // As many ranks as backends, on pools that begin as TestModel's.
 class Ranks final {
@@ -111,8 +111,8 @@ TEST_F(RankGroupTest, GivesTheBitsOfOneRankForEveryNumberOfRanksAndChunkSize) {
     const TestModel::Result expected = Append(one.model(), of_one, tokens_, kPromptTokens);
     for (const KvPlacement kv_placement : {KvPlacement::kCopied, KvPlacement::kShared}) {
       for (const int size : {1, 2, 4, 8}) {
-        for (const int chunk_size : {3, 64, 199}) {
-          if (kv_cache_dtype == KvCacheDtype::kBfloat16 && chunk_size != 64) continue;  // takes long
+        for (const int chunk_size : {3, 64, 129}) {
+          if (chunk_size == 3 && (kv_cache_dtype == KvCacheDtype::kBfloat16 || size == 2)) continue;  // takes long
           Ranks ranks(checkpoint_, {.size = size, .kv_placement = kv_placement, .kv_cache_dtype = kv_cache_dtype});
           TestSequence sequence = begin;
           const TestModel::Result result = Append(ranks.group(), sequence, tokens_, chunk_size);
@@ -126,7 +126,7 @@ TEST_F(RankGroupTest, GivesTheBitsOfOneRankForEveryNumberOfRanksAndChunkSize) {
 }
 
 TEST_F(RankGroupTest, GivesTheBitsOfOneRankWhateverSharesABatch) {
-  const int lengths[] = {150, 90, 33};
+  const int lengths[] = {100, 70, 33};
   for (const int size : {2, 4, 8}) {
     TestModel one(checkpoint_, {});
     Ranks ranks(checkpoint_, {.size = size, .num_threads = 2});
@@ -263,12 +263,12 @@ TEST_F(RankGroupTest, PagesThatOthersWroteAreSeenByEveryRank) {
   TestModel one(checkpoint_, {});
   const TestSequence begin = one.NewSequence(kPromptTokens);
   TestSequence of_one = begin;
-  Append(one.model(), of_one, absl::MakeConstSpan(tokens_).first(150), 150);
+  Append(one.model(), of_one, absl::MakeConstSpan(tokens_).first(100), 100);
   Ranks ranks(checkpoint_, {.size = 4});
   std::ranges::copy(one.pool(), ranks.group().pool(0).begin());
   ASSERT_TRUE(ranks.group().PagesArrived(begin.pages).ok());
   TestSequence sequence = of_one;
-  const absl::Span<const int32_t> rest = absl::MakeConstSpan(tokens_).subspan(150);
+  const absl::Span<const int32_t> rest = absl::MakeConstSpan(tokens_).subspan(100);
   EXPECT_EQ(Append(ranks.group(), sequence, rest, 20).logits, Append(one.model(), of_one, rest, 50).logits);
   ranks.ExpectEveryPoolIs(one.pool());
   EXPECT_EQ(ranks.group().PagesArrived({24}).message(), "page 24 arrived, the pool has 24");
@@ -289,7 +289,7 @@ TEST_F(RankGroupTest, SendsTheBytesThatTheFormulaSays) {
       int64_t sent = 0;
       for (int rank = 0; rank < size; ++rank) {
         sent += ranks.group().communicator(rank).counters(Collective::kAllGather).bytes_sent;
-        const int num_calls = size == 1 ? 0 : 4 * 2;  // batches, layers
+        const int num_calls = size == 1 ? 0 : 3 * 2;  // batches, layers
         EXPECT_EQ(ranks.group().communicator(rank).counters(Collective::kAllGather).num_calls, num_calls);
         EXPECT_EQ(sharing.group().communicator(rank).counters(Collective::kAllGather).num_calls, 0);
         EXPECT_EQ(sharing.group().communicator(rank).counters(Collective::kBarrier).num_calls, num_calls);

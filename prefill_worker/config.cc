@@ -20,12 +20,55 @@ void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
              "Port of the tcp lane; 0 takes a free one.");
   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max = 65536},
              "Prompt tokens computed in one engine step, over all requests.");
+  schema.Int("process.context_parallel_size", &config.context_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
+             "Ranks that share the rows of every step (context parallelism): threads of this process, which divide "
+             "process.num_threads among them. Tokens and KV bytes do not depend on it.");
+  schema.String("process.context_parallel_strategy", &config.context_parallel_strategy,
+                "How rows are dealt out to these ranks. interleave: row i of a step goes to rank i mod "
+                "context_parallel_size. zigzag is refused.");
+  schema.Choice("process.context_parallel_kv", &config.context_parallel_kv, {"copied", "shared"},
+                "Where these ranks keep KV. copied: a pool of process.kv_cache_tokens for each, records are sent to "
+                "all. shared: one pool's memory for all of them, nothing is sent.");
   schema.Duration("process.lease", &config.lease, absl::ZeroDuration(), absl::Minutes(5),
                   "How long pages are kept for a decode worker whose stream is gone.");
 }
 
+namespace {
+
+absl::Status ValidateContextParallelism(const PrefillConfig& config) {
+  const int size = config.context_parallel_size;
+  if (config.context_parallel_strategy == "zigzag") {
+    return absl::InvalidArgumentError(
+        "process.context_parallel_strategy zigzag is not served: a row costs by the positions that it selects, at most "
+        "index_topk, so that halves of a prompt paired up balance nothing; interleave does");
+  }
+  if (config.context_parallel_strategy != "interleave") {
+    return absl::InvalidArgumentError(absl::StrCat("process.context_parallel_strategy is \"",
+                                                   config.context_parallel_strategy, "\", allowed interleave"));
+  }
+  if (size == 1) return absl::OkStatus();
+  if (config.device != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat("process.context_parallel_size ", size, " with process.device ",
+                                                   config.device, ": several ranks run with device cpu only"));
+  }
+  if (config.num_threads != 0 && config.num_threads < size) {
+    return absl::InvalidArgumentError(absl::StrCat("process.num_threads ", config.num_threads,
+                                                   " is less than process.context_parallel_size ", size,
+                                                   ": a thread for each rank at least"));
+  }
+  if (config.chunked_prefill_size < size) {
+    return absl::InvalidArgumentError(absl::StrCat("process.chunked_prefill_size ", config.chunked_prefill_size,
+                                                   " is less than process.context_parallel_size ", size,
+                                                   ": no step would have a row for every rank"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Validate(const PrefillConfig& config) {
   RETURN_IF_ERROR(worker_shell::ValidateWorker(config));
+  RETURN_IF_ERROR(ValidateContextParallelism(config));
   RETURN_IF_ERROR(worker_shell::CheckPortsDiffer({{"process.rpc_port", config.listen_host, config.rpc_port},
                                                   {"process.bootstrap_port", config.listen_host, config.bootstrap_port},
                                                   {"process.lane_port", config.listen_host, config.lane_port},

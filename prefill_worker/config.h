@@ -19,6 +19,9 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   int bootstrap_port = 8998;
   int lane_port = 0;
   int chunked_prefill_size = 512;
+  int context_parallel_size = 1;
+  std::string context_parallel_strategy = "interleave";
+  std::string context_parallel_kv = "copied";  // or "shared"
   absl::Duration lease = absl::Seconds(2);
 };
 

@@ -59,6 +59,27 @@ TEST(PrefillConfigTest, PortsOfOneProcessDiffer) {
   EXPECT_TRUE(Validate(config).ok()) << Validate(config);
 }
 
+TEST(PrefillConfigTest, LayoutsOfRanksThatCannotWorkAreRefusedNamingTheField) {
+  const auto refusal = [](void (*change)(PrefillConfig&)) {
+    PrefillConfig config;
+    config.context_parallel_size = 4;
+    EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+    change(config);
+    EXPECT_EQ(Validate(config).code(), absl::StatusCode::kInvalidArgument);
+    return std::string(Validate(config).message());
+  };
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.context_parallel_strategy = "zigzag"; }),
+              HasSubstr("process.context_parallel_strategy zigzag is not served"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.context_parallel_strategy = "round"; }),
+              HasSubstr("process.context_parallel_strategy is \"round\", allowed interleave"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.device = "cuda:0"; }),
+              HasSubstr("process.context_parallel_size 4 with process.device cuda:0"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.num_threads = 3; }),
+              HasSubstr("process.num_threads 3 is less than process.context_parallel_size 4"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.chunked_prefill_size = 3; }),
+              HasSubstr("process.chunked_prefill_size 3 is less than process.context_parallel_size 4"));
+}
+
 TEST(PrefillConfigTest, RangesAreRefusedWithTheirPlace) {
   PrefillConfig config;
   base::ConfigSchema schema("prefill_worker");
@@ -66,6 +87,8 @@ TEST(PrefillConfigTest, RangesAreRefusedWithTheirPlace) {
   const absl::Status status = schema.Apply("process:\n  rpc_port: 70000\n", "prefill.yaml", {});
   EXPECT_THAT(status.message(), HasSubstr("prefill.yaml:2"));
   EXPECT_FALSE(schema.Apply("cluster:\n  page_size: 32\n", "prefill.yaml", {}).ok());
+  EXPECT_FALSE(schema.Apply("process:\n  context_parallel_size: 0\n", "prefill.yaml", {}).ok());
+  EXPECT_FALSE(schema.Apply("process:\n  context_parallel_kv: lost\n", "prefill.yaml", {}).ok());
 }
 
 }  // namespace

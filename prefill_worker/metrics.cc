@@ -2,7 +2,7 @@
 
 namespace tandem::prefill {
 
-PrefillMetrics::PrefillMetrics(base::Metrics& m)
+PrefillMetrics::PrefillMetrics(base::Metrics& m, int num_ranks)
     : engine_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that decode has not confirmed.")),
       transfer_pinned_pages_(m.AddGauge("tandem_kv_transfer_pinned_pages", "Pages kept for decode workers.")),
@@ -32,7 +32,8 @@ PrefillMetrics::PrefillMetrics(base::Metrics& m)
       tcp_refused_(
           m.AddCounter("tandem_kv_transfer_tcp_refused_total",
                        "Connections to the tcp lanes' port that were not a decode worker's: port scans, health "
-                       "probes, decode workers that mean an earlier process.")) {}
+                       "probes, decode workers that mean an earlier process.")),
+      ranks_(m, num_ranks) {}
 
 void PrefillMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages) {
   const EngineCounters& counters = engine.counters();

@@ -7,17 +7,20 @@
 #include "prefill_worker/engine.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
+#include "worker_shell/rank_metrics.h"
 
 namespace tandem::prefill {
 
 class PrefillMetrics final {
  public:
-  explicit PrefillMetrics(base::Metrics& metrics);
+  PrefillMetrics(base::Metrics& metrics, int num_ranks);
   // After every engine step, on the engine's thread.
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages);
   // Of the tcp lanes' source, where there is one.
   void UpdateTcp(const kvtransfer::TcpSource& source);
   void UpdateStrangers(int64_t num_refused) { engine_.UpdateStrangers(num_refused); }
+  // Of several ranks.
+  void UpdateRanks(const model::RankGroup& ranks) { ranks_.Update(ranks); }
 
  private:
   worker_shell::EngineMetrics engine_;
@@ -37,6 +40,7 @@ class PrefillMetrics final {
   worker_shell::MirroredCounter repeats_;
   prometheus::Gauge& tcp_connections_;
   worker_shell::MirroredCounter tcp_refused_;
+  worker_shell::RankMetrics ranks_;
 };
 
 }  // namespace tandem::prefill

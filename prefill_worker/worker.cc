@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/admin_http.h"
+#include "base/check.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -16,6 +18,7 @@
 #include "kvtransfer/readable_epochs.h"
 #include "kvtransfer/tcp_source.h"
 #include "kvtransfer/ucx_source.h"
+#include "model/rank_group.h"
 #include "prefill_worker/engine.h"
 #include "prefill_worker/metrics.h"
 #include "prefill_worker/outbox.h"
@@ -33,6 +36,7 @@ namespace {
 
 // Everything that comes in is bounded by its sender and may not be refused; this bounds nothing but the reserve.
 constexpr size_t kMailboxCapacity = 4096;
+constexpr absl::string_view kSharedKv = "shared";  // of process.context_parallel_kv
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -43,7 +47,7 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 class Worker::Core final : public Outbox {
  public:
   Core(const PrefillConfig& config, const base::Clock& clock)
-      : config_(config), clock_(clock), metrics_("prefill"), prefill_metrics_(metrics_) {}
+      : config_(config), clock_(clock), metrics_("prefill"), prefill_metrics_(metrics_, config.context_parallel_size) {}
   ~Core() override {
     admin_.reset();
     if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
@@ -67,6 +71,8 @@ class Worker::Core final : public Outbox {
   void OnBootstrapEvent(kvtransfer::BootstrapEvent event);
   absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
   std::string DescribeLinks() const;
+  absl::Status BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
+                             std::span<std::byte> pool);
   void AfterStep(const Engine& engine);
   worker_shell::WorkerVitals Vitals() const { return status_.Vitals(thread_->StepAge()); }
 
@@ -78,10 +84,11 @@ class Worker::Core final : public Outbox {
   PrefillMetrics prefill_metrics_;
   worker_shell::EngineStatus status_;
   kvtransfer::ReadableEpochs readable_;
-  std::unique_ptr<kvtransfer::UcxSource> source_;      // owns the KV pool
-  std::unique_ptr<kvtransfer::TcpSource> tcp_source_;  // reads it; null where tcp is not offered
-  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<kvtransfer::UcxSource> source_;           // owns the KV pool
+  std::unique_ptr<kvtransfer::TcpSource> tcp_source_;       // reads it; null where tcp is not offered
+  std::vector<std::unique_ptr<kernels::Backend>> devices_;  // by rank
   std::unique_ptr<model::ModelExecutor> executor_;
+  const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
   // Destroyed in this order from below; their last events meet a closed mailbox.
@@ -97,14 +104,17 @@ absl::Status Worker::Core::Start() {
   if (const absl::Status resolves = kvtransfer::CheckResolves(advertised.host); !resolves.ok()) {
     return absl::Status(resolves.code(), absl::StrCat("process.advertise_host ", std::string(resolves.message())));
   }
-  ASSIGN_OR_RETURN(backend_, worker_shell::OpenComputeDevice({.device = config_.device,
-                                                              .num_threads = config_.num_threads,
-                                                              .instruction_level = config_.instruction_level}));
+  ASSIGN_OR_RETURN(devices_, worker_shell::OpenRankDevices({.device = config_.device,
+                                                            .num_threads = config_.num_threads,
+                                                            .instruction_level = config_.instruction_level},
+                                                           config_.context_parallel_size));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
-                   worker_shell::ServedModel::Open(config_.cluster, backend_->numerics_id()));
+                   worker_shell::ServedModel::Open(config_.cluster, devices_[0]->numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(config_.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
-  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config_.kv_cache_tokens, layout.pool_bytes(), available_bytes));
+  const int64_t num_pools = config_.context_parallel_kv == kSharedKv ? 1 : config_.context_parallel_size;
+  RETURN_IF_ERROR(
+      worker_shell::CheckRoomForPool(config_.kv_cache_tokens, num_pools * layout.pool_bytes(), available_bytes));
   ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());
   const std::string lane_host =
       kvtransfer::LaneListenHost(config_.listen_host, config_.advertise_host, config_.net_devices);
@@ -127,8 +137,7 @@ absl::Status Worker::Core::Start() {
                                                                 .is_epoch_readable = is_readable}));
   }
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_,
-                   model.BuildExecutor(*backend_, layout, pool_bytes, {.num_rows_max = config_.chunked_prefill_size}));
+  RETURN_IF_ERROR(BuildExecutor(model, layout, pool_bytes));
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
@@ -188,6 +197,26 @@ absl::Status Worker::Core::Start() {
   return absl::OkStatus();
 }
 
+absl::Status Worker::Core::BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
+                                         std::span<std::byte> pool) {
+  const worker_shell::ExecutorOptions options{.num_rows_max = config_.chunked_prefill_size};
+  if (devices_.size() == 1) {
+    ASSIGN_OR_RETURN(executor_, model.BuildExecutor(*devices_[0], layout, pool, options));
+    return absl::OkStatus();
+  }
+  std::vector<kernels::Backend*> devices;
+  for (const auto& device : devices_) devices.push_back(device.get());
+  ASSIGN_OR_RETURN(auto ranks,
+                   model.BuildRankGroup(devices, layout, pool, options,
+                                        config_.context_parallel_kv == kSharedKv ? model::KvPlacement::kShared
+                                                                                 : model::KvPlacement::kCopied));
+  LOG_INFO("ranks share the rows of a step", {"context_parallel_size", config_.context_parallel_size},
+           {"context_parallel_kv", config_.context_parallel_kv});
+  ranks_ = ranks.get();
+  executor_ = std::move(ranks);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<proto::SourceRank>> Worker::Core::OfferLanes(const proto::HelloRequest& hello) const {
   const std::vector<std::string> wanted(hello.lanes().begin(), hello.lanes().end());
   proto::SourceRank rank;
@@ -229,11 +258,17 @@ void Worker::Core::AfterStep(const Engine& engine) {
   prefill_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size());
   if (tcp_source_ != nullptr) prefill_metrics_.UpdateTcp(*tcp_source_);
   prefill_metrics_.UpdateStrangers(security_->num_refused());
+  if (ranks_ != nullptr) {
+    prefill_metrics_.UpdateRanks(*ranks_);
+    // Nothing that the others have computed since may be used; whoever restarts the process brings all of them back.
+    TANDEM_CHECK(ranks_->status().ok(), ranks_->status().message());
+  }
   status_.Publish(engine, clock_.Now());
 }
 
 std::string Worker::Core::DescribeLinks() const {
-  return absl::StrCat("routers: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(), "\n");
+  return absl::StrCat("routers: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(), "\n",
+                      ranks_ == nullptr ? "" : ranks_->Describe());
 }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {

@@ -1,5 +1,8 @@
 #include "worker_shell/compute_device.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -27,6 +30,28 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenComputeDevice(const Comput
   LOG_INFO("compute device", {"device", options.device}, {"num_threads", num_threads},
            {"instruction_level", kernels::cpu::LevelName(kernels::cpu::ActiveLevel())});
   return std::make_unique<kernels::CpuBackend>(num_threads);
+}
+
+int ThreadsOfRank(int num_threads, int rank, int num_ranks) {
+  return std::max(1, num_threads / num_ranks + (rank < num_threads % num_ranks ? 1 : 0));
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<kernels::Backend>>> OpenRankDevices(const ComputeDeviceOptions& options,
+                                                                               int num_ranks) {
+  ASSIGN_OR_RETURN(const DeviceName name, ParseDeviceName(options.device));
+  const int num_threads = options.num_threads > 0 ? options.num_threads : kernels::NumUsableProcessors();
+  std::vector<std::unique_ptr<kernels::Backend>> devices;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ComputeDeviceOptions of_rank = options;
+    if (name.cuda_index.has_value()) {
+      of_rank.device = absl::StrCat("cuda:", *name.cuda_index + rank);
+    } else {
+      of_rank.num_threads = ThreadsOfRank(num_threads, rank, num_ranks);
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, OpenComputeDevice(of_rank));
+    devices.push_back(std::move(device));
+  }
+  return devices;
 }
 
 }  // namespace tandem::worker_shell

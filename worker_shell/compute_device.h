@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
@@ -19,5 +20,13 @@ struct ComputeDeviceOptions {
 // FAILED_PRECONDITION where this machine lacks the instruction level or the device, where the device is of a kind that
 // this build has no code for, or where the build has no CUDA at all; the message says which.
 absl::StatusOr<std::unique_ptr<kernels::Backend>> OpenComputeDevice(const ComputeDeviceOptions& options);
+
+// How many of a worker's threads are a rank's: equal parts, at least one.
+int ThreadsOfRank(int num_threads, int rank, int num_ranks);
+
+// One for each of a worker's ranks, at least one: of cpu with a part of the threads each, at least one; of cuda:N the
+// devices from N on.
+absl::StatusOr<std::vector<std::unique_ptr<kernels::Backend>>> OpenRankDevices(const ComputeDeviceOptions& options,
+                                                                               int num_ranks);
 
 }  // namespace tandem::worker_shell

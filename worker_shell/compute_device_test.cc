@@ -2,6 +2,8 @@
 // and in builds with and without CUDA, is refused in a line that names it.
 #include "worker_shell/compute_device.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -28,6 +30,19 @@ TEST(ComputeDeviceTest, OpensTheHost) {
   EXPECT_TRUE((*backend)->is_host());
   EXPECT_EQ((*backend)->name(), "cpu");
   EXPECT_EQ((*backend)->numerics_id(), "cpu-lanes16/2");
+}
+
+TEST(ComputeDeviceTest, GivesEachRankADeviceAndAPartOfTheThreads) {
+  for (const int num_ranks : {1, 2, 3, 8}) {
+    const auto devices = OpenRankDevices({.device = "cpu", .num_threads = 4}, num_ranks);
+    ASSERT_TRUE(devices.ok()) << devices.status();
+    EXPECT_EQ(static_cast<int>(devices->size()), num_ranks);
+    int num_threads = 0;
+    for (int rank = 0; rank < num_ranks; ++rank) num_threads += ThreadsOfRank(4, rank, num_ranks);
+    EXPECT_EQ(num_threads, std::max(4, num_ranks));
+  }
+  const auto devices = OpenRankDevices({.device = "cuda:62"}, 2);  // of 64 devices, no machine has as many
+  EXPECT_TRUE(absl::StartsWith(devices.status().message(), "process.device cuda:62: ")) << devices.status();
 }
 
 TEST(ComputeDeviceTest, RefusesADeviceThatIsNotThere) {

@@ -19,7 +19,12 @@ namespace {
 
 constexpr uint64_t kDummySeed = 1;  // both workers of a pair make the same
 
+absl::Span<uint8_t> BytesOf(std::span<std::byte> pool) {
+  return {reinterpret_cast<uint8_t*>(pool.data()), pool.size()};
+}
+
 }  // namespace
+
 absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl::string_view numerics_id) {
   if (config.model_path.empty())
     return absl::InvalidArgumentError("cluster.model_path is not set: the checkpoint folder");
@@ -56,7 +61,6 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
                                                       .has_mtp = false,
                                                       .index_cache_pattern = "all",
                                                       .dense_threshold = model.index_topk,
-                                                      .parallel_shape = "tp=1,pp=1,cp=1,dp=1,ep=1",
                                                       .numerics_id = std::string(numerics_id)});
   return served;
 }
@@ -78,28 +82,46 @@ kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
       .num_layers = num_layers(), .num_pages = num_tokens / kvcache::kPageTokens, .kv_cache_dtype = kv_cache_dtype_};
 }
 
+absl::StatusOr<std::unique_ptr<model::RankGroup>> ServedModel::BuildRankGroup(
+    absl::Span<kernels::Backend* const> backends, const kvcache::KvLayout& layout, std::span<std::byte> pool,
+    const ExecutorOptions& options, model::KvPlacement kv_placement) const {
+  model::DeepseekModelOptions model_options = ModelOptions(layout, options);
+  model_options.kv_placement = kv_placement;
+  if (checkpoint_ != nullptr) {
+    return model::RankGroup::Create(backends, checkpoint_, layout, BytesOf(pool), model_options);
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<const model::ModelWeights> weights, MakeWeights(*backends[0]));
+  return model::RankGroup::Create(backends, std::move(weights), layout, BytesOf(pool), model_options);
+}
+
 absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(kernels::Backend& backend,
                                                                                  const kvcache::KvLayout& layout,
                                                                                  std::span<std::byte> pool,
                                                                                  const ExecutorOptions& options) const {
-  const model::DeepseekModelOptions model_options{
-      .num_rows_max = options.num_rows_max,
-      .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
-      .writes_back_kv = options.writes_back_kv};
-  const absl::Span<uint8_t> pool_bytes(reinterpret_cast<uint8_t*>(pool.data()), pool.size());
+  const model::DeepseekModelOptions model_options = ModelOptions(layout, options);
   std::unique_ptr<model::DeepseekModel> executor;
   if (checkpoint_ != nullptr) {
-    ASSIGN_OR_RETURN(executor, model::DeepseekModel::Create(backend, checkpoint_, layout, pool_bytes, model_options));
-  } else {
-    auto made = model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed);
-    if (!made.ok()) {
-      return absl::Status(made.status().code(), absl::StrCat("the weights: ", made.status().message()));
-    }
-    std::unique_ptr<const model::ModelWeights> weights = *std::move(made);
     ASSIGN_OR_RETURN(executor,
-                     model::DeepseekModel::Create(backend, std::move(weights), layout, pool_bytes, model_options));
+                     model::DeepseekModel::Create(backend, checkpoint_, layout, BytesOf(pool), model_options));
+  } else {
+    ASSIGN_OR_RETURN(std::shared_ptr<const model::ModelWeights> weights, MakeWeights(backend));
+    ASSIGN_OR_RETURN(executor,
+                     model::DeepseekModel::Create(backend, std::move(weights), layout, BytesOf(pool), model_options));
   }
   return std::unique_ptr<model::ModelExecutor>(std::move(executor));
+}
+
+model::DeepseekModelOptions ServedModel::ModelOptions(const kvcache::KvLayout& layout,
+                                                      const ExecutorOptions& options) const {
+  return {.num_rows_max = options.num_rows_max,
+          .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
+          .writes_back_kv = options.writes_back_kv};
+}
+
+absl::StatusOr<std::shared_ptr<const model::ModelWeights>> ServedModel::MakeWeights(kernels::Backend& backend) const {
+  auto made = model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed);
+  if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("the weights: ", made.status().message()));
+  return std::shared_ptr<const model::ModelWeights>(*std::move(made));
 }
 
 }  // namespace tandem::worker_shell

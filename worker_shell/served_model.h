@@ -11,11 +11,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
+#include "model/deepseek_model.h"
 #include "model/model_config.h"
 #include "model/model_executor.h"
+#include "model/rank_group.h"
 #include "model/token_mask/vocabulary.h"
 #include "proto/kv_transfer.pb.h"
 #include "worker_shell/cluster_config.h"
@@ -47,9 +50,19 @@ class ServedModel final {
                                                                       const kvcache::KvLayout& layout,
                                                                       std::span<std::byte> pool,
                                                                       const ExecutorOptions& options) const;
+  // The same on several ranks, one on each backend; pool: rank 0's.
+  absl::StatusOr<std::unique_ptr<model::RankGroup>> BuildRankGroup(absl::Span<kernels::Backend* const> backends,
+                                                                   const kvcache::KvLayout& layout,
+                                                                   std::span<std::byte> pool,
+                                                                   const ExecutorOptions& options,
+                                                                   model::KvPlacement kv_placement) const;
 
  private:
   ServedModel() = default;
+
+  model::DeepseekModelOptions ModelOptions(const kvcache::KvLayout& layout, const ExecutorOptions& options) const;
+  // From the seed, where there is no checkpoint.
+  absl::StatusOr<std::shared_ptr<const model::ModelWeights>> MakeWeights(kernels::Backend& backend) const;
 
   std::string model_path_;
   model::ModelConfig config_;

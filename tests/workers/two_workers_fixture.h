@@ -61,6 +61,8 @@ class TwoWorkersFixture : public ::testing::Test {
     config.bootstrap_port = bootstrap_port;
     config.kv_cache_tokens = kv_tokens_;
     config.chunked_prefill_size = chunked_prefill_size;
+    config.context_parallel_size = context_parallel_size_;
+    config.context_parallel_kv = context_parallel_kv_;
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
@@ -122,6 +124,8 @@ class TwoWorkersFixture : public ::testing::Test {
 
   int64_t kv_tokens_ = 2048;  // of each worker
   std::string load_format_ = "auto";
+  int context_parallel_size_ = 1;
+  std::string context_parallel_kv_ = "copied";
   std::unique_ptr<prefill::Worker> prefill_;
   std::unique_ptr<decode::Worker> decode_;
   std::unique_ptr<tests::RouterEnd> router_;
