@@ -119,9 +119,10 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                "Answer bytes a slow client may leave unread in the router; beyond it tokens wait as ids.");
   schema.Int64("process.http.body_bytes_max", &config->body_bytes_max,
                {.unit = "bytes", .min = 1024, .max = int64_t{1} << 32}, "Largest request body; more gets 413.");
-  schema.Int("process.http.connections_max", &config->connections_max,
-             {.unit = "connections", .min = 1, .max = 1 << 20},
-             "Client connections of one shard; further ones get 503 and are closed.");
+  schema.Int(
+      "process.http.connections_max", &config->connections_max, {.unit = "connections", .min = 1, .max = 1 << 20},
+      "Client connections of one shard. Beyond it the one that has waited for a request for longest gives way, after 5 "
+      "s; where all are busy, further ones get 503 and are closed.");
   schema.Duration("process.http.idle_timeout", &config->idle_max, absl::Milliseconds(100), absl::Hours(24),
                   "A connection between two requests.");
   schema.Duration("process.http.header_timeout", &config->header_time_max, absl::Milliseconds(100), absl::Hours(1),

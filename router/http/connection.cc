@@ -22,7 +22,7 @@
 #include "boost/asio/write.hpp"
 #include "boost/beast/http/parser.hpp"
 #include "boost/beast/http/read.hpp"
-#include "boost/beast/http/string_body.hpp"
+#include "router/http/growing_body.h"
 #include "router/openai/api_error.h"
 
 namespace tandem::router {
@@ -30,13 +30,14 @@ namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using RequestParser = http::request_parser<http::string_body>;
+using RequestParser = http::request_parser<GrowingBody>;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 4 * 1024;
 constexpr size_t kWatchBytes = 1024;  // as a rule nothing comes while a request is answered
 template <int option>
 using TcpInteger = asio::detail::socket_option::integer<IPPROTO_TCP, option>;
+constexpr char kGaveWay[] = "request took too long to arrive while others waited for its place";
 constexpr char kRetryAfterSeconds[] = "1";  // connections and bodies come and go by the second
 constexpr int kProbeIdleSeconds = 15;
 constexpr int kProbeIntervalSeconds = 5;
@@ -153,6 +154,17 @@ void FillRequest(RequestParser& parser, HttpRequest* request) {
 
 }  // namespace
 
+bool OldestInLineGivesWay(const ConnectionGroup& group, GivesWay what, const Connection* for_whom) {
+  const absl::Duration latest = base::RealClock().Now() - group.limits.give_way_after;
+  for (Connection* const connection : group.in_line) {
+    if (connection->waiting_since() > latest) return false;
+    if (connection == for_whom || (what == GivesWay::kBodyBytes && connection->num_body_bytes() == 0)) continue;
+    connection->GiveWay();
+    return true;
+  }
+  return false;
+}
+
 Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionGroup> group)
     : socket_(std::move(socket)),
       group_(std::move(group)),
@@ -175,6 +187,7 @@ Connection::Connection(asio::ip::tcp::socket socket, std::shared_ptr<ConnectionG
 }
 
 Connection::~Connection() {
+  LeaveLine();
   group_->connections.erase(this);
   if (is_news_due_) std::erase(group_->with_news, this);
 }
@@ -195,6 +208,37 @@ void Connection::Drain() {
     boost::system::error_code ignored;
     socket_.close(ignored);
   }
+}
+
+void Connection::JoinLine() {
+  LeaveLine();
+  waiting_since_ = base::RealClock().Now();
+  place_in_line_ = group_->in_line.insert(group_->in_line.end(), this);
+  is_in_line_ = true;
+}
+
+void Connection::LeaveLine() {
+  if (std::exchange(is_in_line_, false)) group_->in_line.erase(place_in_line_);
+}
+
+void Connection::GiveWay() {
+  LeaveLine();
+  boost::system::error_code ignored;
+  if (is_idle_) {
+    socket_.close(ignored);
+    return;
+  }
+  gives_way_ = true;
+  if (state_ != nullptr) state_->body_share.Release();
+  socket_.cancel(ignored);  // the coroutine, which reads, goes on and says so
+}
+
+template <typename Take>
+bool Connection::HasRoomForBody(const Take& take) {
+  while (!take()) {
+    if (!OldestInLineGivesWay(*group_, GivesWay::kBodyBytes, this)) return false;
+  }
+  return true;
 }
 
 void Connection::WakeWriter() {
@@ -246,12 +290,14 @@ void Connection::SkipEmptyLines() {
 asio::awaitable<void> Connection::Serve() {
   for (;;) {
     SkipEmptyLines();
+    JoinLine();
     if (buffer_.size() == 0) {
       if (has_fin_) break;
       if (!co_await WaitForFirstByte()) co_return;
       continue;
     }
     const ReadEnd end = co_await ReadRequest();
+    LeaveLine();
     if (end == ReadEnd::kClosed) co_return;
     if (end == ReadEnd::kRequest) group_->handler->Handle(std::make_shared<ConnectionExchange>(state_));
     const bool goes_on = co_await Answer();
@@ -317,6 +363,7 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
   terms.keep_alive = parser.is_header_done() && parser.get().keep_alive();
   state_ = std::make_shared<ExchangeState>(terms, group_);
   state_->connection = weak_from_this();
+  if (gives_way_) co_return RefuseRequest(503, kGaveWay);
   if (timed_out_) {
     co_return RefuseRequest(
         408, absl::StrCat("request headers did not arrive within ", absl::FormatDuration(limits.header_time_max)));
@@ -354,9 +401,8 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
     return RefuseRequest(
         503, absl::StrCat("too many bytes of request bodies at once: the limit is ", group_->limits.bodies_bytes_max));
   };
-  if (parser.content_length().has_value() && !state_->body_share.GrowTo(*parser.content_length())) {
-    co_return refuse_body();
-  }
+  const size_t num_announced = parser.content_length().value_or(0);
+  if (!HasRoomForBody([&] { return state_->body_share.HasRoomFor(num_announced); })) co_return refuse_body();
   const absl::Duration body_deadline = base::RealClock().Now() + limits.body_time_max;
   while (!parser.is_done()) {
     ErrorCode error;
@@ -367,12 +413,14 @@ asio::awaitable<Connection::ReadEnd> Connection::ReadRequest() {
       std::tie(error, std::ignore) = co_await http::async_read_some(socket_, buffer_, parser, kAwait);
       DisarmTimer();
     }
+    if (gives_way_) co_return RefuseRequest(503, kGaveWay);
     if (timed_out_) co_return RefuseRequest(408, "request body did not arrive in time");
     if (error) {
       const auto refusal = RefusalOf(error, limits);
       co_return refusal.has_value() ? RefuseRequest(refusal->first, refusal->second) : ReadEnd::kClosed;
     }
-    if (!state_->body_share.GrowTo(parser.get().body().size())) co_return refuse_body();
+    const size_t num_read = parser.get().body().size();
+    if (!HasRoomForBody([&] { return state_->body_share.GrowTo(num_read); })) co_return refuse_body();
   }
   if (buffer_.size() == 0) buffer_.shrink_to_fit();
   FillRequest(parser, &state_->request);

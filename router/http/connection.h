@@ -6,55 +6,19 @@
 // the socket does not take all, and for the answer's end. Internal to router/http.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
-#include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "router/http/answer_buffer.h"
+#include "router/http/connection_group.h"
 #include "router/http/http_server.h"
 
 namespace tandem::router {
-
-class Connection;
-
-// What the connections of one server share.
-struct ConnectionGroup {
-  HttpLimits limits;
-  HttpHandler* handler = nullptr;
-  bool is_draining = false;
-  size_t num_body_bytes = 0;  // of all BodyShares
-  std::unordered_set<Connection*> connections;
-  std::vector<Connection*> with_news;  // a turn of the loop is due that has them write
-};
-
-// What one body takes of HttpLimits::bodies_bytes_max.
-class BodyShare final {
- public:
-  explicit BodyShare(std::shared_ptr<ConnectionGroup> group) : group_(std::move(group)) {}
-  ~BodyShare() { Release(); }
-  BodyShare(const BodyShare&) = delete;
-  BodyShare& operator=(const BodyShare&) = delete;
-
-  // False where there is no room for num_bytes in all; the share is then unchanged.
-  bool GrowTo(size_t num_bytes) {
-    if (num_bytes <= num_bytes_) return true;
-    if (group_->num_body_bytes + (num_bytes - num_bytes_) > group_->limits.bodies_bytes_max) return false;
-    group_->num_body_bytes += num_bytes - num_bytes_;
-    num_bytes_ = num_bytes;
-    return true;
-  }
-  void Release() { group_->num_body_bytes -= std::exchange(num_bytes_, 0); }
-
- private:
-  const std::shared_ptr<ConnectionGroup> group_;
-  size_t num_bytes_ = 0;
-};
 
 // One exchange's state, shared by the connection and the handler's Exchange.
 struct ExchangeState {
@@ -83,6 +47,11 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void Drain();         // closes now where idle, else after the answer under way
   // There is something to write, or to look at.
   void OnNews();
+  // For one that waits for a request: closes it where it is idle, else tells it 503.
+  void GiveWay();
+  absl::Duration waiting_since() const { return waiting_since_; }
+  // Read so far of the request that it waits for.
+  size_t num_body_bytes() const { return state_ == nullptr ? 0 : state_->body_share.num_bytes(); }
 
  private:
   enum class ReadEnd { kRequest, kRefused, kClosed };  // refused: error_ says how to answer
@@ -94,6 +63,12 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> WaitForFirstByte();
   // Reads one request into state_ and its terms.
   boost::asio::awaitable<ReadEnd> ReadRequest();
+  // The end of those who wait for a request; again where it is in line already.
+  void JoinLine();
+  void LeaveLine();
+  // False where there is no room for a body of num_bytes, although others have given way.
+  template <typename Take>
+  bool HasRoomForBody(const Take& take);
   // Until the answer is on its way or the client has left. True where the connection may go on.
   boost::asio::awaitable<bool> Answer();
   boost::asio::awaitable<void> Watch(std::shared_ptr<ExchangeState> state);
@@ -131,6 +106,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   bool is_watching_ = false;
   bool watch_must_end_ = false;
   bool has_fin_ = false;  // the client's sending side is closed
+  std::list<Connection*>::iterator place_in_line_;
+  bool is_in_line_ = false;
+  bool gives_way_ = false;
+  absl::Duration waiting_since_ = absl::ZeroDuration();
 };
 
 }  // namespace tandem::router

@@ -80,7 +80,8 @@ class HttpServer::Listener final : public std::enable_shared_from_this<HttpServe
  private:
   void StartConnection(asio::ip::tcp::socket socket) {
     auto connection = std::make_shared<Connection>(std::move(socket), group_);
-    const bool is_one_too_many = num_connections() > group_->limits.connections_max;
+    const bool is_one_too_many = num_connections() > group_->limits.connections_max &&
+                                 !OldestInLineGivesWay(*group_, GivesWay::kPlace, connection.get());
     is_one_too_many ? connection->StartRefusal() : connection->Start();
   }
 

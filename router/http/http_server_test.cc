@@ -211,23 +211,6 @@ TEST_F(HttpServerTest, BodyAtTheLimitIsTakenAndOneByteMoreIsNot) {
   EXPECT_EQ(client.ReadToClose(), "") << "closed cleanly, after the answer was read";
 }
 
-TEST_F(HttpServerTest, BodiesOfAllConnectionsShareOneBound) {
-  HttpLimits limits;
-  limits.bodies_bytes_max = 3000;
-  Start(limits);
-  RawClient first(port());
-  ASSERT_TRUE(first.Send("POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\nExpect: 100-continue\r\n\r\n"));
-  EXPECT_EQ(first.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-  RawClient second(port());
-  second.Send(Post("/size", std::string(2000, 'x')));
-  EXPECT_EQ(second.ReadResponse().status, 503);
-  ASSERT_TRUE(first.Send(std::string(2000, 'x')));
-  EXPECT_EQ(first.ReadResponse().body, "2000");
-  RawClient third(port());
-  third.Send(Post("/size", std::string(2000, 'x')));
-  EXPECT_EQ(third.ReadResponse().body, "2000") << "the share is back";
-}
-
 TEST_F(HttpServerTest, ChunkedBodyOverTheLimitIsRefusedToo) {
   HttpLimits limits;
   limits.body_bytes_max = 1000;
@@ -349,22 +332,6 @@ TEST_F(HttpServerTest, IdleConnectionIsClosedWithoutAWord) {
   Start(limits);
   RawClient client(port());
   EXPECT_EQ(client.ReadToClose(), "");
-}
-
-TEST_F(HttpServerTest, ConnectionOverTheBoundIsTold) {
-  HttpLimits limits;
-  limits.connections_max = 1;
-  Start(limits);
-  RawClient first(port());
-  ASSERT_TRUE(first.Send(kGet));
-  EXPECT_EQ(first.ReadResponse().status, 200);
-  RawClient second(port());
-  const RawClient::Response refused = second.ReadResponse();
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_TRUE(absl::StrContains(refused.body, "the limit is 1")) << refused.body;
-  EXPECT_TRUE(absl::StrContains(refused.head, "Retry-After: ")) << refused.head;
-  ASSERT_TRUE(first.Send(kGet));
-  EXPECT_EQ(first.ReadResponse().status, 200);
 }
 
 TEST_F(HttpServerTest, OldClientIsServedAndClosed) {

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "absl/strings/match.h"
+
 namespace tandem::router {
 namespace {
 
@@ -39,16 +41,37 @@ void AppendEscape(std::string& out, unsigned char c) {
   }
 }
 
+// Bytes of the line end at i that JSON allows in a string and that is none to a server-sent event, but is one to
+// clients who cut streams with their language's own idea of lines (Python's str.splitlines, and with it httpx): U+0085,
+// U+2028, U+2029. 0 where there is none.
+size_t LineEndBytes(absl::string_view text, size_t i) {
+  if (text[i] == '\xc2') return absl::StartsWith(text.substr(i), "\xc2\x85") ? 2 : 0;
+  if (text[i] != '\xe2') return 0;
+  const absl::string_view rest = text.substr(i);
+  return absl::StartsWith(rest, "\xe2\x80\xa8") || absl::StartsWith(rest, "\xe2\x80\xa9") ? 3 : 0;
+}
+
+const char* LineEndEscape(absl::string_view line_end) {
+  if (line_end.size() == 2) return "\\u0085";
+  return line_end.back() == '\xa8' ? "\\u2028" : "\\u2029";
+}
+
 }  // namespace
 
 void AppendJsonEscaped(std::string& out, absl::string_view text) {
   size_t run_begin = 0;  // runs without escapes are appended whole
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
-    if (!NeedsEscape(c)) continue;
+    const size_t num_line_end_bytes = LineEndBytes(text, i);
+    if (!NeedsEscape(c) && num_line_end_bytes == 0) continue;
     out.append(text.data() + run_begin, i - run_begin);
-    AppendEscape(out, c);
-    run_begin = i + 1;
+    if (num_line_end_bytes == 0) {
+      AppendEscape(out, c);
+      run_begin = i + 1;
+    } else {
+      out += LineEndEscape(text.substr(i, num_line_end_bytes));
+      run_begin = i + num_line_end_bytes;
+    }
   }
   out.append(text.data() + run_begin, text.size() - run_begin);
 }
