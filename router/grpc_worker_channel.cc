@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,13 +59,36 @@ struct Owner {
   }
 };
 
+// Takes the completions of all streams, on one thread. gRPC's own threads for callbacks hand each other the right to
+// poll at every completion: several switches of threads a message, which cost more than all that we do with it.
+class Completions final {
+ public:
+  using Completion = std::function<void(bool is_ok)>;  // a tag is a pointer to one; runs once for each operation
+
+  Completions() : thread_([this] { Run(); }) {}
+  // No operation is under way any more.
+  ~Completions() {
+    queue_.Shutdown();
+    thread_.join();
+  }
+  grpc::CompletionQueue* queue() { return &queue_; }
+
+ private:
+  void Run() {
+    void* tag = nullptr;
+    for (bool is_ok = false; queue_.Next(&tag, &is_ok);) (*static_cast<Completion*>(tag))(is_ok);
+  }
+  grpc::CompletionQueue queue_;
+  std::thread thread_;
+};
+
 // One bidirectional stream. Whoever holds it keeps it until IsDone(), and lets it go on a thread that is not gRPC's:
 // the call holds its connection, and gRPC cannot end its last connection from its own thread.
 template <typename Request, typename Reply>
-class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
-                     public std::enable_shared_from_this<Stream<Request, Reply>> {
+class Stream final : public std::enable_shared_from_this<Stream<Request, Reply>> {
  public:
   using OnReply = std::function<void(const Reply&)>;
+  using Call = grpc::ClientAsyncReaderWriter<Request, Reply>;
 
   Stream(std::shared_ptr<Owner> owner, std::string name, OnReply on_reply)
       : owner_(std::move(owner)), name_(std::move(name)), on_reply_(std::move(on_reply)) {}
@@ -72,44 +97,58 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
   bool IsDone() const { return done_.HasBeenNotified(); }
   void AwaitDone() const { done_.WaitForNotification(); }
 
-  // After the stub has bound the reactor to its call.
-  void Start() {
-    this->AddHold();  // Send() writes from outside of reactions
-    this->StartRead(&incoming_);
-    this->StartCall();
+  // A call of this context, not started.
+  void Start(std::unique_ptr<Call> call) {
+    call_ = std::move(call);
+    call_->StartCall(&on_started_);
   }
 
   void Send(Request message) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (is_closed_) return;
     outgoing_.push_back(std::move(message));
-    if (outgoing_.size() == 1) this->StartWrite(&outgoing_.front());
+    WriteNext();
   }
 
-  // Ends the call; OnDone() follows.
+  // Ends the call; IsDone() follows.
   void Close() ABSL_LOCKS_EXCLUDED(mutex_) {
     context_.TryCancel();
     absl::MutexLock lock(&mutex_);
     is_closing_ = true;
-    if (std::exchange(is_read_paused_, false)) this->StartRead(&incoming_);  // fails, and gives up the hold
+    if (std::exchange(is_read_paused_, false)) call_->Read(&incoming_, &on_read_);  // fails, and so the call finishes
   }
 
  private:
-  void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    outgoing_.pop_front();
-    if (!ok || is_closed_) return;  // OnReadDone tells why
-    if (!outgoing_.empty()) this->StartWrite(&outgoing_.front());
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!is_started_ || is_closed_ || is_writing_ || outgoing_.empty()) return;
+    is_writing_ = true;
+    call_->Write(outgoing_.front(), &on_written_);
   }
 
-  void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_) {
-    if (!ok) {
-      {
-        absl::MutexLock lock(&mutex_);
-        is_closed_ = true;
-      }
-      this->RemoveHold();
-      return;
+  void OnStarted(bool is_ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (!is_ok) return Finish();
+    is_started_ = true;
+    call_->Read(&incoming_, &on_read_);
+    WriteNext();
+  }
+
+  void OnWritten(bool is_ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    bool is_last = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_writing_ = false;
+      outgoing_.pop_front();
+      if (is_ok) WriteNext();  // else OnRead tells why
+      is_last = is_finished_;
+    }
+    if (is_last) done_.Notify();  // the last access
+  }
+
+  void OnRead(bool is_ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!is_ok) {
+      absl::MutexLock lock(&mutex_);
+      return Finish();
     }
     auto reply = std::make_shared<Reply>(std::move(incoming_));
     incoming_.Clear();
@@ -120,44 +159,66 @@ class Stream final : public grpc::ClientBidiReactor<Request, Reply>,
     absl::MutexLock lock(&mutex_);
     ++num_unread_;
     is_read_paused_ = num_unread_ >= kUnreadMax && !is_closing_;
-    if (!is_read_paused_) this->StartRead(&incoming_);
+    if (!is_read_paused_) call_->Read(&incoming_, &on_read_);
   }
 
-  // On the owner's thread. The hold stands while a read is paused, for only a failed read gives it up.
+  // On the owner's thread.
   void ReplyTaken() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     --num_unread_;
-    if (std::exchange(is_read_paused_, false)) this->StartRead(&incoming_);
+    if (std::exchange(is_read_paused_, false)) call_->Read(&incoming_, &on_read_);
   }
 
-  void OnDone(const grpc::Status& status) override {
-    owner_->post([owner = owner_, cause = FromGrpc(status, owner_->address, owner_->role), name = name_] {
+  // Asks why the call has ended. No read is under way, none follows.
+  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    is_closed_ = true;
+    call_->Finish(&status_, &on_finished_);
+  }
+
+  void OnFinished() ABSL_LOCKS_EXCLUDED(mutex_) {
+    owner_->post([owner = owner_, cause = FromGrpc(status_, owner_->address, owner_->role), name = name_] {
       owner->Closed(absl::Status(cause.code(), absl::StrCat(name, " stream: ", std::string(cause.message()))));
     });
-    done_.Notify();  // the last access
+    bool is_last = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      is_finished_ = true;
+      is_last = !is_writing_;
+    }
+    if (is_last) done_.Notify();  // the last access
   }
 
   const std::shared_ptr<Owner> owner_;
   const std::string name_;
   const OnReply on_reply_;
+  Completions::Completion on_started_ = [this](bool is_ok) { OnStarted(is_ok); };
+  Completions::Completion on_read_ = [this](bool is_ok) { OnRead(is_ok); };
+  Completions::Completion on_written_ = [this](bool is_ok) { OnWritten(is_ok); };
+  Completions::Completion on_finished_ = [this](bool) { OnFinished(); };
   grpc::ClientContext context_;
+  std::unique_ptr<Call> call_;
+  grpc::Status status_;
   Reply incoming_;
   absl::Notification done_;
   absl::Mutex mutex_;
-  std::deque<Request> outgoing_ ABSL_GUARDED_BY(mutex_);  // front() is being written; bounded by the requests in flight
+  std::deque<Request> outgoing_ ABSL_GUARDED_BY(mutex_);  // bounded by the requests in flight
   int num_unread_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;  // outgoing_.front()
   bool is_read_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;  // by us
-  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;   // no write is started any more
+  bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;   // by us
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;    // no write is started any more
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;  // its status is known
 };
 
 using LiveStream = Stream<proto::RouterMessage, proto::WorkerMessage>;
 using BulkStream = Stream<proto::GeneratePart, proto::BulkReply>;
 
-// Streams that were closed and whose calls gRPC has not ended yet. Belongs to the owner's thread.
-class ClosedStreams final {
+// What all channels of one owner share: who takes their completions, and the streams that were closed and whose calls
+// gRPC has not ended yet. Belongs to the owner's thread.
+class SharedByChannels final {
  public:
-  ~ClosedStreams() {
+  ~SharedByChannels() {
     for (const Pair& pair : pairs_) {
       pair.live->AwaitDone();
       if (pair.bulk != nullptr) pair.bulk->AwaitDone();
@@ -168,6 +229,7 @@ class ClosedStreams final {
     if (bulk != nullptr) bulk->Close();
     pairs_.push_back({std::move(live), std::move(bulk)});
   }
+  grpc::CompletionQueue* queue() { return completions_.queue(); }
   void Sweep() {
     const auto is_done = [](const Pair& pair) {
       return pair.live->IsDone() && (pair.bulk == nullptr || pair.bulk->IsDone());
@@ -180,24 +242,24 @@ class ClosedStreams final {
     std::shared_ptr<LiveStream> live;
     std::shared_ptr<BulkStream> bulk;  // nullptr of a prefill worker
   };
+  Completions completions_;  // outlives the streams
   std::vector<Pair> pairs_;
 };
 
 class GrpcWorkerChannel final : public WorkerChannel {
  public:
-  GrpcWorkerChannel(const std::string& address, WorkerRole role, std::shared_ptr<ClosedStreams> closed_streams,
+  GrpcWorkerChannel(const std::string& address, WorkerRole role, std::shared_ptr<SharedByChannels> shared,
                     PostToOwner post, Events events, base::PeerSecurity& security)
-      : closed_streams_(std::move(closed_streams)),
+      : shared_(std::move(shared)),
         owner_(std::make_shared<Owner>(Owner{address, role, std::move(post), std::move(events)})) {
-    closed_streams_->Sweep();
+    shared_->Sweep();
     Owner* owner = owner_.get();  // lives as long as the streams that call it
     live_ = std::make_shared<LiveStream>(
         owner_, "live", [owner](const proto::WorkerMessage& message) { owner->events.on_message(message); });
     base::ShowToken(*live_->context(), security);
     if (role == WorkerRole::kPrefill) {
       prefill_live_stub_ = proto::PrefillWorker::NewStub(OwnConnection(address, security));
-      prefill_live_stub_->async()->Live(live_->context(), live_.get());
-      live_->Start();
+      live_->Start(prefill_live_stub_->PrepareAsyncLive(live_->context(), shared_->queue()));
       return;
     }
     bulk_ = std::make_shared<BulkStream>(
@@ -205,22 +267,20 @@ class GrpcWorkerChannel final : public WorkerChannel {
     base::ShowToken(*bulk_->context(), security);
     decode_live_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address, security));
     decode_bulk_stub_ = proto::DecodeWorker::NewStub(OwnConnection(address, security));
-    decode_live_stub_->async()->Live(live_->context(), live_.get());
-    decode_bulk_stub_->async()->Bulk(bulk_->context(), bulk_.get());
-    live_->Start();
-    bulk_->Start();
+    live_->Start(decode_live_stub_->PrepareAsyncLive(live_->context(), shared_->queue()));
+    bulk_->Start(decode_bulk_stub_->PrepareAsyncBulk(bulk_->context(), shared_->queue()));
   }
 
   ~GrpcWorkerChannel() override {
     owner_->is_listening = false;
-    closed_streams_->Add(std::move(live_), std::move(bulk_));
+    shared_->Add(std::move(live_), std::move(bulk_));
   }
 
   void Send(proto::RouterMessage message) override { live_->Send(std::move(message)); }
   void SendPart(proto::GeneratePart part) override { bulk_->Send(std::move(part)); }
 
  private:
-  const std::shared_ptr<ClosedStreams> closed_streams_;
+  const std::shared_ptr<SharedByChannels> shared_;
   const std::shared_ptr<Owner> owner_;
   std::shared_ptr<LiveStream> live_;
   std::shared_ptr<BulkStream> bulk_;
@@ -232,9 +292,9 @@ class GrpcWorkerChannel final : public WorkerChannel {
 }  // namespace
 
 WorkerChannelFactory MakeGrpcWorkerChannelFactory(PostToOwner post, base::PeerSecurity& security) {
-  return [post = std::move(post), closed_streams = std::make_shared<ClosedStreams>(), &security](
+  return [post = std::move(post), shared = std::make_shared<SharedByChannels>(), &security](
              const std::string& address, WorkerRole role, WorkerChannel::Events events) {
-    return std::make_unique<GrpcWorkerChannel>(address, role, closed_streams, post, std::move(events), security);
+    return std::make_unique<GrpcWorkerChannel>(address, role, shared, post, std::move(events), security);
   };
 }
 

@@ -1,8 +1,8 @@
 // WorkerChannel over gRPC: one connection for Live, and for decode workers one more for Bulk.
 //
-// gRPC's threads only move messages: each event is handed to the owner's thread by `post`. At most kUnreadMax messages
-// wait there; then the stream is not read, and HTTP/2 flow control holds the worker's sender.
-// Tested by worker_loss_integration_test.cc.
+// One thread takes what gRPC has done and hands each event to the owner's thread by `post`. At most kUnreadMax messages
+// wait there; then the stream is not read, and HTTP/2 flow control holds the worker's sender. Tested by
+// worker_loss_integration_test.cc.
 #pragma once
 
 #include <functional>

@@ -216,7 +216,7 @@ def tokens(arguments):
     with Setup(arguments, step_ms=20) as setup:
         measure(setup, *CHAT, *lengths(200, 8), "--num-prompts", 256)
         answer = max(50 * arguments.seconds, 100)
-        used = measure(setup, *CHAT, *lengths(200, answer), "--num-prompts", 256)
+        used = measure(setup, *CHAT, *lengths(200, answer), "--num-prompts", 256, "--warmup-requests", 0)
     count = used.report["total_output_tokens"]
     yield (
         f"a token, 256 streams of {answer}, each token its own write", used.router_us(count), "at most 2 us",
