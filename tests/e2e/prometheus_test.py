@@ -63,6 +63,18 @@ def query(prometheus, expression):
     return [(series["metric"], float(series["value"][1])) for series in json.loads(body)["data"]["result"]]
 
 
+# Series that begin with the first of their kind.
+NOT_CAUSED_HERE = {"Refused before they were requests", "Cancels by reason"}
+
+
+def dashboard_queries():
+    """(title, query) of every panel, with Grafana's interval written out."""
+    board = json.loads((ROOT / "deploy" / "k8s" / "monitoring" / "dashboard.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"].replace("$__rate_interval", "10s")
+
+
 def targets(prometheus):
     return json.loads(get(f"{prometheus}/api/v1/targets")[1])["data"]["activeTargets"]
 
@@ -96,3 +108,20 @@ def test_it_has_what_the_services_say(prometheus, cluster):
     # A histogram that Prometheus took apart as one: its quantile is a number.
     quantile = 'histogram_quantile(0.5, sum by (le) (tandem_engine_step_seconds_bucket{job="decode-worker"}))'
     assert [value > 0 for value in seen(quantile)] == [True]
+
+
+def test_every_query_of_the_dashboard_has_an_answer(prometheus, cluster):
+    """A query that finds nothing is an empty panel; what nobody has caused yet may be missing, a gauge may not."""
+    client = cluster.openai()
+
+    def panels_without_data():
+        plain(client)
+        missing = set()
+        for title, expression in dashboard_queries():
+            status, body = get(f"{prometheus}/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+            assert status == 200, f"{title}: {body}"
+            if not json.loads(body)["data"]["result"]:
+                missing.add(title)
+        return missing - NOT_CAUSED_HERE
+
+    wait_until(lambda: not panels_without_data(), lambda: f"data for {panels_without_data()}")
