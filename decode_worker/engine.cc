@@ -276,6 +276,8 @@ void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
       .sampling = head.sampling(),
       .stopping = head.stopping(),
       .num_choices = has_first_tokens ? 1 : static_cast<int>(request.sequences.size()),
+      .cache_salt = head.cache_salt(),
+      .priority = head.priority(),
       .remaining_time = request.deadline - clock_.Now(),
       .target_pages = {first->pages.begin(), first->pages.begin() + num_prompt_pages}};
   const absl::StatusOr<uint64_t> epoch = transfer_.Begin(head.prefill_address(), std::move(transfer));
@@ -325,6 +327,7 @@ void Engine::Handle(kvtransfer::FirstTokenArrived& output) {
     return;
   }
   if (sequence.choice == 0 && !TakePromptLogprobs(request, first)) return;
+  request.num_cached_prompt_tokens = first.num_cached_tokens();
   proto::TokenBatch batch;
   AppendToken(request, sequence, {.token = static_cast<int32_t>(first.token()), .logprobs = *logprobs}, batch);
   SendTokens(request.generate.key.router_incarnation, std::move(batch));

@@ -65,6 +65,7 @@ struct Request {
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
   Phase phase = Phase::kWaiting;
   std::vector<Sequence> sequences;        // by choice
+  uint32_t num_cached_prompt_tokens = 0;  // prefill's, once a choice has its first token
   proto::PromptLogprobs prompt_logprobs;  // prefill's, once choice 0 has its first token; empty unless wanted
 
   uint64_t epoch = 0;              // of the transfer under way, 0 where there is none

@@ -28,6 +28,7 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
   tokens.mutable_tokens()->Add(sequence.generated.begin() + static_cast<ptrdiff_t>(begin),
                                sequence.generated.begin() + static_cast<ptrdiff_t>(end));
   if (end == sequence.generated.size()) tokens.set_finish_reason(sequence.finish_reason);
+  if (begin == 0 && end > 0) tokens.set_num_cached_prompt_tokens(request.num_cached_prompt_tokens);
   if (sequence.choice == 0 && begin == 0 && end > 0 && request.num_prompt_logprobs() > 0) {
     *tokens.mutable_prompt_logprobs() = request.prompt_logprobs;
   }
@@ -73,6 +74,7 @@ std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& 
     cut(all.tokens(), begin, end, *piece.mutable_tokens());
     cut(all.logprobs(), begin, end, *piece.mutable_logprobs());
     cut(all.top_logprobs(), begin, end, *piece.mutable_top_logprobs());
+    if (begin == 0) piece.set_num_cached_prompt_tokens(all.num_cached_prompt_tokens());
     if (has_prompt) *piece.mutable_prompt_logprobs() = all.prompt_logprobs();
     if (end == num_tokens) piece.set_finish_reason(all.finish_reason());
     begin = end;

@@ -77,6 +77,11 @@ TEST(TokenMessagesTest, ThePromptsLogprobsComeWithTheFirstTokenOfChoiceZero) {
   request.prompt_logprobs.add_logprobs(-1);
   request.prompt_logprobs.add_logprobs(-2);
   EXPECT_THAT(TokensOf(request, request.sequences[0], 0, 1).prompt_logprobs().logprobs(), ElementsAre(-1, -2));
+  request.num_cached_prompt_tokens = 128;
+  EXPECT_EQ(TokensOf(request, request.sequences[0], 0, 1).num_cached_prompt_tokens(), 128u);
+  EXPECT_EQ(TokensOf(request, request.sequences[0], 1, 2).num_cached_prompt_tokens(), 0u);
+  EXPECT_EQ(TokensOf(request, request.sequences[1], 0, 1).num_cached_prompt_tokens(), 128u)
+      << "with each choice's first";
   EXPECT_FALSE(TokensOf(request, request.sequences[0], 1, 2).has_prompt_logprobs());
   EXPECT_FALSE(TokensOf(request, request.sequences[1], 0, 1).has_prompt_logprobs());
   const std::vector<proto::SequenceTokens> again = CutIntoMessages(AllTokensOf(request, request.sequences[0]), 0);

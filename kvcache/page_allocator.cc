@@ -25,7 +25,7 @@ absl::StatusOr<std::vector<PageId>> PageAllocator::Allocate(int64_t count, std::
   taken.reserve(count);
   HoldCounts& holds = HoldsOf(owner);
   for (PageId page = std::max(FindFreeRun(count), 0); static_cast<int64_t>(taken.size()) < count; ++page) {
-    if (pages_[page].num_holds > 0) continue;
+    if (!pages_[page].is_free()) continue;
     pages_[page].num_holds = 1;
     holds[page] = 1;
     taken.push_back(page);
@@ -38,8 +38,8 @@ void PageAllocator::Hold(std::span<const PageId> pages, std::string_view owner) 
   if (pages.empty()) return;
   HoldCounts& holds = HoldsOf(owner);
   for (const PageId page : pages) {
-    TANDEM_CHECK(at(page).num_holds > 0, absl::StrCat("hold on the free page ", page, " by ", std::string(owner)));
-    ++pages_[page].num_holds;
+    TANDEM_CHECK(!at(page).is_free(), absl::StrCat("hold on the free page ", page, " by ", std::string(owner)));
+    if (pages_[page].num_holds++ == 0) --num_idle_;
     ++holds[page];
   }
 }
@@ -70,6 +70,20 @@ int64_t PageAllocator::ReleaseAll(std::string_view owner) {
   }
   holds_by_owner_.erase(of_owner);
   return num_freed;
+}
+
+void PageAllocator::Cache(PageId page) {
+  TANDEM_CHECK(at(page).num_holds > 0 && !at(page).is_cached, absl::StrCat("page ", page, " cannot be cached"));
+  pages_[page].is_cached = true;
+}
+
+bool PageAllocator::Uncache(PageId page) {
+  TANDEM_CHECK(at(page).is_cached, absl::StrCat("page ", page, " is not cached"));
+  pages_[page].is_cached = false;
+  if (pages_[page].num_holds > 0) return false;
+  --num_idle_;
+  Free(pages_[page]);
+  return true;
 }
 
 std::vector<PageId> PageAllocator::PagesOf(std::string_view owner) const {
@@ -103,16 +117,31 @@ PageAllocator::HoldCounts& PageAllocator::HoldsOf(std::string_view owner) {
 
 bool PageAllocator::DropHold(PageId page) {
   if (--pages_[page].num_holds > 0) return false;
-  ++pages_[page].generation;
-  ++num_free_;
+  if (pages_[page].is_cached) {
+    ++num_idle_;
+    return false;
+  }
+  Free(pages_[page]);
   return true;
+}
+
+void PageAllocator::Free(Page& page) {
+  ++page.generation;
+  ++num_free_;
+}
+
+int64_t PageAllocator::num_holds_of(PageId page, std::string_view owner) const {
+  const auto of_owner = holds_by_owner_.find(owner);
+  if (of_owner == holds_by_owner_.end()) return 0;
+  const auto hold = of_owner->second.find(page);
+  return hold == of_owner->second.end() ? 0 : hold->second;
 }
 
 // A scan of the pool once per admitted request: about a microsecond per thousand pages, beside a prefill.
 PageId PageAllocator::FindFreeRun(int64_t count) const {
   int64_t length = 0;
   for (int64_t page = 0; page < num_pages(); ++page) {
-    length = pages_[page].num_holds == 0 ? length + 1 : 0;
+    length = pages_[page].is_free() ? length + 1 : 0;
     if (length == count) return static_cast<PageId>(page - count + 1);
   }
   return -1;

@@ -51,6 +51,27 @@ TEST(PageAllocatorTest, GivesAFreedPageANewGeneration) {
   EXPECT_EQ(allocator.generation(page), first + 1);
 }
 
+TEST(PageAllocatorTest, ACachedPageOutlivesItsHolds) {
+  PageAllocator allocator(4);
+  const std::vector<PageId> pages = *allocator.Allocate(2, "a");
+  allocator.Cache(pages[0]);
+  EXPECT_EQ(allocator.ReleaseAll("a"), 1) << "the other one";
+  EXPECT_EQ(allocator.num_idle(), 1);
+  EXPECT_EQ(allocator.num_used(), 0);
+  EXPECT_EQ(allocator.num_free(), 3);
+  EXPECT_FALSE(allocator.Allocate(4, "b").ok());
+  const uint64_t generation = allocator.generation(pages[0]);
+  allocator.Hold(std::vector<PageId>{pages[0]}, "c");
+  EXPECT_EQ(allocator.num_idle(), 0);
+  EXPECT_EQ(allocator.num_holds_of(pages[0], "c"), 1);
+  EXPECT_EQ(allocator.num_holds_of(pages[0], "a"), 0);
+  EXPECT_FALSE(allocator.Uncache(pages[0])) << "c holds it";
+  EXPECT_EQ(allocator.generation(pages[0]), generation);
+  EXPECT_EQ(allocator.ReleaseAll("c"), 1);
+  EXPECT_EQ(allocator.num_free(), 4);
+  EXPECT_EQ(allocator.generation(pages[0]), generation + 1);
+}
+
 TEST(PageAllocatorTest, SaysWhoHoldsWhat) {
   PageAllocator allocator(10);
   const std::vector<PageId> pages = *allocator.Allocate(3, "seq 7");

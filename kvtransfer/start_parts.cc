@@ -65,6 +65,8 @@ std::vector<proto::Start> BuildStartParts(const TransferRequest& request) {
   *first.mutable_sampling() = request.sampling;
   *first.mutable_stopping() = request.stopping;
   first.set_num_prefix_tokens_held(static_cast<uint32_t>(request.num_prefix_tokens_held));
+  first.set_cache_salt(request.cache_salt);
+  first.set_priority(request.priority);
   first.set_num_choices(static_cast<uint32_t>(request.num_choices));
   if (request.remaining_time < absl::InfiniteDuration()) {  // 0 would mean none
     first.set_remaining_time_us(std::max<int64_t>(1, absl::ToInt64Microseconds(request.remaining_time)));
@@ -86,6 +88,8 @@ StartAssembly::StartAssembly(const proto::RequestKey& key, const proto::Start& s
   request_.stopping = start.stopping();
   request_.num_choices = std::max(1, static_cast<int>(start.num_choices()));
   request_.num_prefix_tokens_held = static_cast<int>(start.num_prefix_tokens_held());
+  request_.cache_salt = start.cache_salt();
+  request_.priority = start.priority();
   if (start.remaining_time_us() > 0) {
     request_.deadline = now + absl::Microseconds(static_cast<int64_t>(start.remaining_time_us()));
   }

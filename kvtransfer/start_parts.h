@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +22,8 @@ struct TransferRequest {
   proto::Stopping stopping;
   int num_choices = 1;
   int num_prefix_tokens_held = 0;  // a multiple of kPageTokens: those pages are not fetched
+  std::string cache_salt;
+  int priority = 0;
   absl::Duration remaining_time = absl::InfiniteDuration();
   std::vector<int32_t> target_pages;  // page of each logical page of the prompt, held prefix included
 };
@@ -34,6 +37,8 @@ struct StartRequest {
   proto::Stopping stopping;
   int num_choices = 1;
   int num_prefix_tokens_held = 0;  // D has these pages: they must be computed or cached here, but not announced
+  std::string cache_salt;          // cached pages of others are used where it is equal
+  int priority = 0;
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
 };
 

@@ -18,6 +18,8 @@ TransferRequest Request(int num_tokens) {
   request.sampling.set_top_k(4);
   request.stopping.set_max_new_tokens(5);
   request.num_prefix_tokens_held = 64;
+  request.cache_salt = "tenant";
+  request.priority = -3;
   request.remaining_time = absl::Milliseconds(7);
   request.target_pages.assign(kvcache::PagesForTokens(num_tokens), 0);
   return request;
@@ -44,6 +46,8 @@ TEST(StartPartsTest, EveryLengthComesOutAsItWentInAndNoPartIsTooLong) {
     EXPECT_EQ(start.sampling.top_k(), 4);
     EXPECT_EQ(start.stopping.max_new_tokens(), 5u);
     EXPECT_EQ(start.num_prefix_tokens_held, 64);
+    EXPECT_EQ(start.cache_salt, "tenant");
+    EXPECT_EQ(start.priority, -3);
     EXPECT_EQ(start.num_choices, 1);
     EXPECT_EQ(start.deadline, kNow + absl::Milliseconds(7));
   }

@@ -1,6 +1,7 @@
 // The prefill worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -23,6 +24,8 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   std::string context_parallel_strategy = "interleave";
   std::string context_parallel_kv = "copied";  // or "shared"
   absl::Duration lease = absl::Seconds(2);
+  bool prefix_cache = true;
+  int64_t prefix_cache_tokens_max = 0;
 };
 
 // `config` outlives the schema.

@@ -29,6 +29,14 @@ TEST(PrefillConfigTest, NamesAnUnknownLane) {
   EXPECT_FALSE(Validate(config).ok());
 }
 
+TEST(PrefillConfigTest, APrefixCacheHoldsAPageOrAll) {
+  PrefillConfig config;
+  config.prefix_cache_tokens_max = 63;
+  EXPECT_THAT(Validate(config).message(), HasSubstr("process.prefix_cache_tokens_max 63: less than a page"));
+  config.prefix_cache_tokens_max = 64;
+  EXPECT_TRUE(Validate(config).ok());
+}
+
 TEST(PrefillConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   PrefillConfig config;
   config.heartbeat_interval = absl::Milliseconds(400);

@@ -23,7 +23,13 @@ constexpr int64_t kLogprobRowsMax = 128;
 }  // namespace
 
 std::string Engine::Request::Owner() const {
-  return absl::StrFormat("request %016x/%d epoch %d", start.key.request_id(), start.key.attempt(), id.epoch);
+  return absl::StrFormat("request %016x/%d epoch %d of decode %016x", start.key.request_id(), start.key.attempt(),
+                         id.epoch, id.target_incarnation);
+}
+
+int64_t Engine::Request::NumJoinableTokens() const {
+  const auto num_tokens = static_cast<int64_t>(prompt.size()) - 1;
+  return WantsPromptLogprobs() ? std::min<int64_t>(num_tokens, start.sampling.prompt_logprobs_begin() - 1) : num_tokens;
 }
 
 Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::ModelExecutor& executor,
@@ -38,8 +44,14 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       scheduler_(options.chunks),
       pages_(pool.layout().num_pages),
       page_memory_(pool),
-      transfer_(options.transfer, {&page_memory_}, &clock, readable) {
+      sums_(page_memory_, pool.layout()),
+      transfer_(options.transfer, {&sums_}, &clock, readable) {
   TANDEM_CHECK(pool.layout() == options.transfer.layout, "the transfer's layout is not the pool's");
+  if (options.prefix_cache.has_value()) {
+    kvcache::PrefixIndexOptions prefix_cache = *options.prefix_cache;
+    prefix_cache.covers_next_token |= executor.has_mtp();
+    prefixes_.emplace(prefix_cache, pages_);
+  }
 }
 
 // ---- Decode workers ----
@@ -134,7 +146,11 @@ void Engine::Handle(kvtransfer::EndRequest& output) {
   ++(output.status.ok() ? counters_.requests_done : counters_.requests_ended);
   waiting_.erase(request.arrival);
   active_.erase(request.arrival);
-  pages_.Release(request.pages, request.Owner());
+  if (prefixes_.has_value() && absl::IsDataLoss(output.status)) {
+    ++counters_.prefix_distrusts;
+    prefixes_->Drop(request.Prefix());
+  }
+  pages_.ReleaseAll(request.Owner());
   std::erase_if(step_, [&request](const Chunk& chunk) { return chunk.request == &request; });
   requests_.erase(it);
   has_work_ = true;  // somebody in line may have its pages
@@ -157,17 +173,60 @@ absl::Duration Engine::NextWake() const { return has_work_ ? absl::ZeroDuration(
 void Engine::Admit() {
   while (!waiting_.empty()) {
     Request& request = *waiting_.begin()->second;
-    const auto num_tokens = static_cast<int64_t>(request.prompt.size());
-    auto pages = pages_.Allocate(kvcache::PagesForTokens(num_tokens), request.Owner());
-    if (!pages.ok()) return;  // in order of arrival: nobody overtakes; pages come back by EndRequest
-    request.pages = *std::move(pages);
-    // The last page's rest goes over the wire and into its sum: nothing of its last tenant may be there. Of the MTP
-    // layer the last record is rest, too.
-    if (num_tokens % kvcache::kPageTokens != 0 || executor_.has_mtp()) pool_.ZeroPage(request.pages.back());
+    if (!TakePages(request)) return;  // in order of arrival: nobody overtakes; pages come back by EndRequest
     waiting_.erase(waiting_.begin());
     active_.emplace(request.arrival, &request);
     transfer_.Accept(request.id, {request.pages});
+    const auto num_cached_pages = static_cast<int>(request.num_published);
+    if (num_cached_pages > 0) transfer_.Complete(request.id, 0, 0, executor_.num_layers(), 0, num_cached_pages);
   }
+}
+
+bool Engine::TakePages(Request& request) {
+  const auto num_tokens = static_cast<int64_t>(request.prompt.size());
+  const std::string owner = request.Owner();
+  if (prefixes_.has_value()) request.pages = prefixes_->Match(request.Prefix(), request.NumJoinableTokens());
+  const auto num_cached_pages = static_cast<int64_t>(request.pages.size());
+  const int64_t num_own_pages = kvcache::PagesForTokens(num_tokens) - num_cached_pages;
+  const int64_t num_idle_joined = std::count_if(request.pages.begin(), request.pages.end(),
+                                                [this](kvcache::PageId page) { return pages_.num_holds(page) == 0; });
+  if (num_own_pages > pages_.num_free() + pages_.num_idle() - num_idle_joined) {
+    request.pages.clear();
+    return false;
+  }
+  pages_.Hold(request.pages, owner);
+  if (prefixes_.has_value()) {
+    prefixes_->Touch(request.Prefix(), num_cached_pages);
+    prefixes_->Evict(num_own_pages - pages_.num_free());
+  }
+  const auto own_pages = pages_.Allocate(num_own_pages, owner);
+  TANDEM_CHECK(own_pages.ok(), "an idle page could not be evicted");
+  sums_.Forget(*own_pages);
+  // The last page's rest goes over the wire and into its sum: nothing of its last tenant may be there. Of the MTP layer
+  // the last record is rest, too.
+  if (num_tokens % kvcache::kPageTokens != 0 || executor_.has_mtp()) pool_.ZeroPage(own_pages->back());
+  request.pages.insert(request.pages.end(), own_pages->begin(), own_pages->end());
+  request.num_published = num_cached_pages;
+  request.num_cached = request.num_computed = num_cached_pages * kvcache::kPageTokens;
+  if (num_cached_pages > 0) ++counters_.prefix_hits;
+  counters_.cached_prompt_tokens += request.num_cached;
+  return true;
+}
+
+// Pages before the last token's: that one is never joined, and the MTP layer's last record of a page is whole only with
+// the token behind it.
+void Engine::PublishPages(Request& request) {
+  if (!prefixes_.has_value()) return;
+  const auto num_tokens = static_cast<int64_t>(request.prompt.size());
+  const int64_t num_pages = std::min(request.num_computed, num_tokens - 1) / kvcache::kPageTokens;
+  if (num_pages <= request.num_published) return;
+  request.num_published = num_pages;
+  prefixes_->Add(request.Prefix(), absl::MakeConstSpan(request.pages).first(num_pages), request.Owner());
+}
+
+void Engine::FlushPrefixCache() {
+  ++counters_.prefix_flushes;
+  if (prefixes_.has_value()) prefixes_->Flush();
 }
 
 void Engine::StepChunks() {
@@ -227,6 +286,9 @@ void Engine::StepChunks() {
   if (status.ok() && executor_.has_mtp()) {
     PumpTransfer();  // first tokens leave before the MTP layer runs
     status = RunMtp(std::move(hidden));
+  }
+  for (const Chunk& chunk : step_) {
+    if (status.ok()) PublishPages(*chunk.request);
   }
   if (!status.ok()) {
     for (const Chunk& chunk : step_) transfer_.Fail(chunk.request->id, status);
@@ -330,6 +392,7 @@ void Engine::SampleFirstTokens(Request& request, absl::Span<const float> logits)
                                         .position = position});
     if (!drawn.ok()) return transfer_.Fail(request.id, drawn.status());
     proto::FirstToken first = worker_shell::FirstTokenOf(choice, *drawn, request.draws.params.wants_logprobs);
+    first.set_num_cached_tokens(static_cast<uint32_t>(request.num_cached));
     if (choice == 0 && request.WantsPromptLogprobs()) {
       *first.mutable_prompt_logprobs() = std::move(request.prompt_logprobs);
     }
@@ -348,19 +411,29 @@ proto::Load Engine::load() const {
   for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_left();
   for (const auto& [arrival, request] : active_) waiting_tokens += request->num_left();
   load.set_waiting_tokens(waiting_tokens);
-  load.set_kv_pages_free(pages_.num_free());
+  load.set_kv_pages_free(pages_.num_free() + pages_.num_idle());
   load.set_kv_pages_total(pages_.num_pages());
   load.set_engine_steps(counters_.steps);
   return load;
 }
 
 std::string Engine::Describe() const {
-  std::string text = "request state prompt_tokens computed_tokens pages decode_incarnation\n";
+  std::string text = "request state prompt_tokens cached_tokens computed_tokens pages decode_incarnation\n";
   for (const auto& [id, request] : requests_) {
     const char* state = request.pages.empty() ? "waiting" : request.num_left() > 0 ? "computing" : "kept";
-    absl::StrAppendFormat(&text, "%016x/%d %s %d %d %d %016x\n", request.start.key.request_id(),
-                          request.start.key.attempt(), state, request.prompt.size(), request.num_computed,
-                          request.pages.size(), id.target_incarnation);
+    absl::StrAppendFormat(&text, "%016x/%d %s %d %d %d %d %016x\n", request.start.key.request_id(),
+                          request.start.key.attempt(), state, request.prompt.size(), request.num_cached,
+                          request.num_computed, request.pages.size(), id.target_incarnation);
+  }
+  if (prefixes_.has_value()) {
+    absl::StrAppendFormat(&text,
+                          "\nprefix cache: %d pages, %d of them idle; %d of %d prompt tokens were cached; %d pages "
+                          "evicted\n",
+                          prefixes_->num_pages(), pages_.num_idle(), counters_.cached_prompt_tokens,
+                          counters_.cached_prompt_tokens + counters_.prompt_tokens,
+                          prefixes_->counters().pages_evicted);
+  } else {
+    absl::StrAppend(&text, "\nprefix cache: off\n");
   }
   return text;
 }

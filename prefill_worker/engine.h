@@ -4,23 +4,26 @@
 // does what is due: leases and repeats, admissions, one forward pass over chunks of several prompts. Between steps the
 // caller sleeps until NextWake() or the next input.
 //
-// The life of a request: Start -> waits in line -> pages for its whole prompt -> Accepted -> chunk steps, in which each
-// layer's complete pages are announced while the next layer computes -> the first token of every choice, sampled and
-// sent at once ->
-// pages kept until decode says Done, aborts, or its lease lapses. Any of these ends it at any point before, too.
-// A Start that brings generated tokens gets its prompt's KV and no token: decode replays what it has.
+// The life of a request: Start -> waits in line -> pages for its whole prompt, the first of them those that others have
+// computed (prefix_cache) -> Accepted, the cached pages announced -> chunk steps over the rest, in which each layer's
+// complete pages are announced while the next layer computes -> the first token of every choice, sampled and sent at
+// once -> pages kept until decode says Done, aborts, or its lease lapses. Any of these ends it at any point before,
+// too. A Start that brings generated tokens gets its prompt's KV and no token: decode replays what it has. Whole pages
+// before a prompt's last token are cached as soon as their step is done, while their request lives as well as after its
+// end, until somebody else needs the room.
 // Where the executor has an MTP layer, it runs behind the others over the same chunk, one token ahead: its record of
 // the prompt's last token depends on the first token of each choice, so that one stays zero, decode writes it, and the
 // hidden state that it takes for that is sent. The first tokens do not wait for the MTP layer.
 //
-// Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival; at rest the allocator
-// is empty and the transfer ledger zero.
+// Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival; at rest nobody holds
+// a page (the cached ones are idle) and the transfer ledger is zero.
 // Tested by engine_test.cc and //tests/sim.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +34,9 @@
 #include "kernels/dtypes.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/page_allocator.h"
+#include "kvcache/prefix_index.h"
 #include "kvtransfer/page_memory.h"
+#include "kvtransfer/remembered_sums.h"
 #include "kvtransfer/transfer_source.h"
 #include "model/model_executor.h"
 #include "model/sampler.h"
@@ -45,9 +50,10 @@ namespace tandem::prefill {
 
 struct EngineOptions {
   ChunkLimits chunks;
-  int num_waiting_max = 0;                              // requests in line; one more is refused
-  std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
-  kvtransfer::SourceOptions transfer;                   // with this worker's incarnation and its pool's layout
+  int num_waiting_max = 0;                                  // requests in line; one more is refused
+  std::shared_ptr<const model::Vocabulary> vocabulary;      // null: constrained requests are refused
+  kvtransfer::SourceOptions transfer;                       // with this worker's incarnation and its pool's layout
+  std::optional<kvcache::PrefixIndexOptions> prefix_cache;  // none: every prompt is computed whole
 };
 
 // What has happened since the start; never goes back.
@@ -59,6 +65,11 @@ struct EngineCounters {
   int64_t prompt_tokens = 0;   // computed
   int64_t first_tokens = 0;    // sampled
   int64_t steps = 0;           // forward passes
+  // Of the prefix cache.
+  int64_t prefix_hits = 0;           // admitted requests that joined cached pages
+  int64_t cached_prompt_tokens = 0;  // that they had not to compute
+  int64_t prefix_flushes = 0;
+  int64_t prefix_distrusts = 0;  // requests whose sums disagreed at decode: their prefixes were dropped
 };
 
 class Engine final {
@@ -82,11 +93,14 @@ class Engine final {
   void Drain() { is_draining_ = true; }
   bool is_draining() const { return is_draining_; }
   bool IsAtRest() const { return requests_.empty(); }
+  // Forgets every cached page; requests go on with those that they hold.
+  void FlushPrefixCache();
 
   proto::Load load() const;
   const EngineCounters& counters() const { return counters_; }
   const kvtransfer::TransferSource& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
+  const kvcache::PrefixIndex* prefix_cache() const { return prefixes_.has_value() ? &*prefixes_ : nullptr; }
   // A line for each request: /statusz.
   std::string Describe() const;
 
@@ -96,9 +110,11 @@ class Engine final {
     kvtransfer::StartRequest start;
     uint64_t arrival = 0;
     worker_shell::DrawRules draws;
-    std::vector<int32_t> prompt;         // as the executor takes it
-    std::vector<kvcache::PageId> pages;  // page table; empty while it waits
-    int64_t num_computed = 0;
+    std::vector<int32_t> prompt;            // as the executor takes it
+    std::vector<kvcache::PageId> pages;     // page table; empty while it waits
+    int64_t num_computed = 0;               // the cached ones included
+    int64_t num_cached = 0;                 // of these, computed for others before
+    int64_t num_published = 0;              // pages that the prefix cache was told of
     proto::PromptLogprobs prompt_logprobs;  // as far as it is computed, where decode wants them
 
     int64_t num_left() const { return static_cast<int64_t>(prompt.size()) - num_computed; }
@@ -111,6 +127,13 @@ class Engine final {
              position + 1 < static_cast<int64_t>(prompt.size());
     }
     std::string Owner() const;
+    kvcache::PrefixTokens Prefix() const {
+      return {.tokens = start.prompt_tokens,
+              .num_prompt_tokens = static_cast<int64_t>(prompt.size()),
+              .cache_salt = start.cache_salt};
+    }
+    // The last prompt token is always computed, and so is every one whose logits are wanted.
+    int64_t NumJoinableTokens() const;
   };
 
   void PumpTransfer();
@@ -119,6 +142,9 @@ class Engine final {
   void Handle(kvtransfer::EndRequest& output);
   absl::Status Validate(const kvtransfer::StartRequest& start) const;
   void Admit();
+  // Cached pages and new ones for the whole prompt, or false: not enough are free or idle.
+  bool TakePages(Request& request);
+  void PublishPages(Request& request);
   void StepChunks();
   void AnnounceLayer(int layer);
   void FinishChunks(absl::Span<const float> logits);
@@ -137,7 +163,9 @@ class Engine final {
   model::Sampler sampler_;
   const ChunkScheduler scheduler_;
   kvcache::PageAllocator pages_;
+  std::optional<kvcache::PrefixIndex> prefixes_;
   kvtransfer::HostPageMemory page_memory_;
+  kvtransfer::RememberedSums sums_;
   kvtransfer::TransferSource transfer_;
 
   std::map<kvtransfer::EpochId, Request> requests_;

@@ -38,6 +38,13 @@ class PrefillMetrics final {
   worker_shell::MirroredCounter stale_messages_;
   worker_shell::MirroredCounter unknown_epochs_;
   worker_shell::MirroredCounter repeats_;
+  prometheus::Gauge& prefix_pages_;
+  prometheus::Gauge& prefix_idle_pages_;
+  worker_shell::MirroredCounter prefix_hits_;
+  worker_shell::MirroredCounter cached_prompt_tokens_;
+  worker_shell::MirroredCounter prefix_evicted_pages_;
+  worker_shell::MirroredCounter prefix_flushes_;
+  worker_shell::MirroredCounter prefix_distrusts_;
   prometheus::Gauge& tcp_connections_;
   worker_shell::MirroredCounter tcp_refused_;
   worker_shell::RankMetrics ranks_;

@@ -1,6 +1,7 @@
 #include "prefill_worker/worker.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "base/peer_security.h"
 #include "base/status_macros.h"
 #include "kvcache/kv_pool.h"
+#include "kvcache/prefix_index.h"
 #include "kvtransfer/bootstrap_service.h"
 #include "kvtransfer/own_address.h"
 #include "kvtransfer/readable_epochs.h"
@@ -69,6 +71,7 @@ class Worker::Core final : public Outbox {
   using Thread = worker_shell::EngineThread<Engine>;
 
   void OnBootstrapEvent(kvtransfer::BootstrapEvent event);
+  void OnRouterMessage(const proto::RouterMessage& message);
   absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
   std::string DescribeLinks() const;
   absl::Status BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
@@ -141,12 +144,18 @@ absl::Status Worker::Core::Start() {
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
+  std::optional<kvcache::PrefixIndexOptions> prefix_cache;
+  if (config_.prefix_cache) {
+    prefix_cache = kvcache::PrefixIndexOptions{.num_pages_max = config_.prefix_cache_tokens_max / kvcache::kPageTokens,
+                                               .domain = model.page_key_domain()};
+  }
   engine_ = std::make_unique<Engine>(
       EngineOptions{
           .chunks = {.num_tokens_max = config_.chunked_prefill_size, .num_chunks_max = config_.max_running_requests},
           .num_waiting_max = config_.max_queued_requests,
           .vocabulary = std::move(vocabulary),
-          .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease}},
+          .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease},
+          .prefix_cache = std::move(prefix_cache)},
       clock_, *executor_, pool, &readable_, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
@@ -180,12 +189,14 @@ absl::Status Worker::Core::Start() {
   live.hello.set_kv_tokens_capacity(layout.num_pages * kvcache::kPageTokens);
   live.hello.set_bootstrap_address(base::HostPort{config_.advertise_host, bootstrap_port()}.ToString());
   const std::string rpc_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
-  // Routers only listen here: requests come from decode workers.
-  ASSIGN_OR_RETURN(service_, RouterService::Start(rpc_address, std::move(live), *security_, clock_,
-                                                  {.attached = [](uint64_t, const proto::Identity&) {},
-                                                   .message = [](uint64_t, proto::RouterMessage) {},
-                                                   .lost = [](uint64_t) {},
-                                                   .vitals = [this] { return Vitals(); }}));
+  // Requests come from decode workers; routers listen here, and may have the prefix cache flushed.
+  ASSIGN_OR_RETURN(
+      service_,
+      RouterService::Start(rpc_address, std::move(live), *security_, clock_,
+                           {.attached = [](uint64_t, const proto::Identity&) {},
+                            .message = [this](uint64_t, proto::RouterMessage message) { OnRouterMessage(message); },
+                            .lost = [](uint64_t) {},
+                            .vitals = [this] { return Vitals(); }}));
   thread_->Start();
   ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(
                                config_.admin_host, config_.admin_port,
@@ -252,6 +263,12 @@ void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
       engine.TargetMessage(message.target_incarnation, message.message);
     });
   }
+}
+
+void Worker::Core::OnRouterMessage(const proto::RouterMessage& message) {
+  if (!message.has_flush_prefix_cache()) return;
+  LOG_INFO("prefix cache flushed");
+  thread_->PostReserved([](Engine& engine) { engine.FlushPrefixCache(); });
 }
 
 void Worker::Core::AfterStep(const Engine& engine) {

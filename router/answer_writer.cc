@@ -64,6 +64,7 @@ void AnswerWriter::Write(int index, ChoiceDelta delta) {
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(choice.logprobs));
   choice.tokens.insert(choice.tokens.end(), delta.tokens.begin(), delta.tokens.end());
   if (delta.prompt_logprobs != nullptr) choice.prompt_logprobs = std::move(delta.prompt_logprobs);
+  if (delta.num_cached_tokens.has_value()) choice.num_cached_tokens = *delta.num_cached_tokens;
   if (delta.end.has_value()) choice.end = *std::move(delta.end);
 }
 

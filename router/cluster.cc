@@ -223,6 +223,20 @@ void Cluster::ConfirmEnds(WorkerLink& link) {
   link.Send(std::move(message));
 }
 
+int Cluster::FlushPrefixCaches() {
+  int num_told = 0;
+  for (auto* links : {&prefill_links_, &decode_links_}) {
+    for (auto& link : *links) {
+      if (link == nullptr || !link->is_up()) continue;
+      proto::RouterMessage message;
+      message.mutable_flush_prefix_cache();
+      link->Send(std::move(message));
+      ++num_told;
+    }
+  }
+  return num_told;
+}
+
 void Cluster::SendPrefillSets() {
   for (auto& link : decode_links_) {
     if (link != nullptr) SendPrefillSet(*link);

@@ -56,6 +56,8 @@ struct GenerateOrder {
   std::shared_ptr<const proto::Constraint> constraint;   // on every choice; null: none
   absl::Duration remaining_time = absl::ZeroDuration();  // zero = no deadline
   std::string trace_parent;
+  std::string cache_salt;  // KV is shared between requests of equal salts only
+  int32_t priority = 0;    // higher ones first, where workers go by it
 };
 
 // Where a request hears of itself.
@@ -100,6 +102,8 @@ class Cluster final : private WorkerLinkListener {
   // are no longer named get nothing new; their links live on until the last request that counts on them has ended.
   void SetWorkers(const std::vector<std::string>& prefill_workers, const std::vector<std::string>& decode_workers);
   void Tick(absl::Duration now);
+  // Tells every worker that is up to forget what it has cached of prompts. Returns how many they are.
+  int FlushPrefixCaches();
 
   // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
   // Forget(). The pair comes from PickPair() over view() in the same turn of the loop.

@@ -46,6 +46,7 @@ GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
   tokens.finish = FinishOf(sequence.finish_reason());
   tokens.logprobs.assign(sequence.logprobs().begin(), sequence.logprobs().end());
   tokens.top_logprobs = LikelyTokensOf(sequence.top_logprobs());
+  tokens.num_cached_prompt_tokens = sequence.num_cached_prompt_tokens();
   if (sequence.has_prompt_logprobs()) {
     const proto::PromptLogprobs& prompt = sequence.prompt_logprobs();
     tokens.prompt_logprobs = std::make_shared<const PromptLogprobs>(
@@ -84,6 +85,8 @@ void FillHead(const GenerateOrder& order, const std::string& prefill_address, pr
   head->set_num_choices(order.num_choices);
   head->set_num_prompt_tokens(static_cast<uint32_t>(order.prompt.size()));
   head->set_trace_parent(order.trace_parent);
+  head->set_cache_salt(order.cache_salt);
+  head->set_priority(order.priority);
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ struct GeneratedTokens {
   int64_t first_position = 0;  // index of tokens[0] among the choice's generated tokens
   std::vector<TokenId> tokens;
   SequenceFinish finish = SequenceFinish::kNone;
-  std::vector<float> logprobs;                            // of each token; empty unless asked for
-  std::vector<std::vector<LikelyToken>> top_logprobs;     // of each token; empty unless asked for
+  std::vector<float> logprobs;                         // of each token; empty unless asked for
+  std::vector<std::vector<LikelyToken>> top_logprobs;  // of each token; empty unless asked for
+  int64_t num_cached_prompt_tokens = 0;  // with the first token: of the prompt, that no worker had to compute
   std::shared_ptr<const PromptLogprobs> prompt_logprobs;  // with the first token of choice 0, where asked for
 };
 

@@ -119,6 +119,8 @@ absl::StatusOr<GenerateOrder> PlanGeneration(const GenerationFields& fields, std
   order.num_top_logprobs = static_cast<uint32_t>(fields.num_top_logprobs);
   RETURN_IF_ERROR(PlanPromptLogprobs(fields, &order));
   order.num_choices = static_cast<uint32_t>(fields.num_choices);
+  order.cache_salt = fields.cache_salt;
+  order.priority = fields.priority;
   RETURN_IF_ERROR(PlanStopping(fields, context, &order));
   return order;
 }

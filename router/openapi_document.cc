@@ -121,6 +121,9 @@ Fields SamplingFields(const SamplingNames& names, const OpenApiLimits& limits) {
 
 Fields CommonFields() {
   return {{"rid", AnyOf({Id(), kNull})},
+          {"cache_salt", AnyOf({Id(), kNull})},
+          {"extra_key", AnyOf({Id(), kNull})},
+          {"priority", IntegerBetween(std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max())},
           {"stream", kBoolean},
           {"guided_json", kNothing},
           {"guided_regex", kNothing},
@@ -369,8 +372,8 @@ std::string OpenApiDocument(const OpenApiLimits& limits) {
       {"/detokenize", detokenize},
       {"/v1/detokenize", detokenize},
       {"/abort_request", Post("ends answers by id", AbortRequestSchema(), aborted)},
-      {"/flush_cache",
-       absl::StrCat(Text("get", "nothing to flush, at any time"), ",", Text("post", "nothing to flush, at any time"))},
+      {"/flush_cache", absl::StrCat(Text("get", "workers forget their prefix caches"), ",",
+                                    Text("post", "workers forget their prefix caches"))},
       {"/v1/models", Get("the served model")},
       {"/v1/models/{id}", WithId(Get("the served model, by its name"))},
       {"/model_info", model_info},

@@ -43,12 +43,16 @@ RequestState::Output RequestState::OnTokens(const GeneratedTokens& tokens, absl:
     return output;
   }
   if (choice.state.num_generated() > num_before) {
-    if (num_generated_ == 0) first_token_at_ = now;
+    if (num_generated_ == 0) {
+      first_token_at_ = now;
+      num_cached_tokens_ = std::clamp<int64_t>(tokens.num_cached_prompt_tokens, 0, num_prompt_tokens_);
+    }
     choice.last_token_at = now;
     num_generated_ += choice.state.num_generated() - num_before;
   }
   if (output.delta.has_news() && !std::exchange(choice.has_prompt_logprobs, true)) {
     output.delta.prompt_logprobs = prompt_logprobs_;
+    output.delta.num_cached_tokens = num_cached_tokens_;
   }
   if (!choice.state.is_open()) OnChoiceEnds(tokens.choice, "stop string", now, &output);
   return output;
@@ -198,6 +202,7 @@ Usage RequestState::usage() const {
   Usage usage;
   usage.prompt_tokens = num_prompt_tokens_;
   usage.truncated_tokens = num_truncated_tokens_;
+  usage.cached_tokens = num_cached_tokens_;
   usage.completion_tokens = num_generated_;
   for (const Choice& choice : choices_) usage.reasoning_tokens += choice.state.num_reasoning_tokens();
   return usage;

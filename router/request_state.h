@@ -117,6 +117,7 @@ class RequestState final {
   int num_open_;
   int num_running_;  // choices that run on the worker
   int64_t num_generated_ = 0;
+  int64_t num_cached_tokens_ = 0;  // of the prompt
   absl::Duration first_token_at_ = absl::InfiniteDuration();
   bool is_answer_open_ = true;
   bool is_cancel_sent_ = false;  // of the whole request

@@ -85,6 +85,34 @@ std::vector<TokenId> Join(std::vector<TokenId> first, const std::vector<TokenId>
   return first;
 }
 
+TEST(RequestStateTest, CachedTokensAreThoseOfTheFirstTokenAndOfThePromptOnly) {
+  static const ByteTokenizer* const tokenizer = new ByteTokenizer;
+  RequestState::Params params;
+  params.choice.tokenizer = tokenizer;
+  params.choice.max_new_tokens = 9;
+  params.num_choices = 2;
+  params.num_prompt_tokens = 200;
+  RequestState state(params);
+  GeneratedTokens message;
+  message.tokens = {'x'};
+  message.num_cached_prompt_tokens = 128;
+  EXPECT_EQ(state.OnTokens(message, kNow).delta.num_cached_tokens, 128);
+  EXPECT_EQ(state.usage().cached_tokens, 128);
+  message.choice = 1;
+  EXPECT_EQ(state.OnTokens(message, kNow).delta.num_cached_tokens, 128) << "each choice's client hears it";
+  message.first_position = 1;
+  message.num_cached_prompt_tokens = 0;
+  EXPECT_EQ(state.OnTokens(message, kNow).delta.num_cached_tokens, std::nullopt) << "once is enough";
+  EXPECT_EQ(state.usage().cached_tokens, 128);
+
+  RequestState lied_to(params);
+  message = {};
+  message.tokens = {'x'};
+  message.num_cached_prompt_tokens = 1000;
+  lied_to.OnTokens(message, kNow);
+  EXPECT_EQ(lied_to.usage().cached_tokens, 200);
+}
+
 TEST(RequestStateTest, APromptsLogprobsComeWithTheFirstNewsOfEachChoice) {
   static const ByteTokenizer* const tokenizer = new ByteTokenizer;
   RequestState::Params params;

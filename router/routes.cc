@@ -211,7 +211,7 @@ void Routes::ServeLoads(Exchanged exchange) {
 // Workers keep no KV beyond the requests that it belongs to, so there is nothing to flush: true at any time, and what
 // tools that begin with a cold cache want to hear.
 void Routes::ServeFlushCache(Exchanged exchange) {
-  exchange->Respond(Text(200, "nothing to flush: workers keep no KV cache beyond their requests\n"));
+  exchange->Respond(Text(200, absl::StrCat("prefix caches of ", parts_.cluster->FlushPrefixCaches(), " workers\n")));
 }
 
 void Routes::ServeAbort(Exchanged exchange) {

@@ -28,7 +28,7 @@ class Routes final : public HttpHandler {
  public:
   struct Parts {  // all outlive the routes
     RequestPipeline* pipeline = nullptr;
-    const Cluster* cluster = nullptr;
+    Cluster* cluster = nullptr;
     WorkerDirectory* directory = nullptr;  // nullptr: its workers are not changed by requests
     RouterMetrics* metrics = nullptr;
     const Admission* admission = nullptr;

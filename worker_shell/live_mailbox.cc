@@ -47,6 +47,14 @@ void LiveMailbox::Push(proto::WorkerMessage message) {
     case proto::WorkerMessage::kLoad:
       load_ = std::move(message);
       return;
+    case proto::WorkerMessage::kPrefixUpdate:
+      if (prefix_bytes_ + message.ByteSizeLong() > kPrefixBytesMax) {
+        prefix_updates_.clear();
+        prefix_bytes_ = 0;
+      }
+      prefix_bytes_ += message.ByteSizeLong();
+      prefix_updates_.push_back(std::move(message));
+      return;
     case proto::WorkerMessage::kHello:
     case proto::WorkerMessage::kDraining:
     case proto::WorkerMessage::MESSAGE_NOT_SET:
@@ -75,7 +83,8 @@ void LiveMailbox::PushTokens(proto::SequenceTokens tokens) {
 }
 
 bool LiveMailbox::empty() const {
-  return control_.empty() && peer_statuses_.empty() && !heartbeat_.has_value() && !load_.has_value() && items_.empty();
+  return control_.empty() && peer_statuses_.empty() && !heartbeat_.has_value() && !load_.has_value() &&
+         items_.empty() && prefix_updates_.empty();
 }
 
 proto::WorkerMessage LiveMailbox::Take() {
@@ -87,7 +96,11 @@ proto::WorkerMessage LiveMailbox::Take() {
   if (heartbeat_.has_value()) return Pop(heartbeat_);
   if (load_.has_value()) return Pop(load_);
   if (!peer_statuses_.empty()) return std::move(peer_statuses_.extract(peer_statuses_.begin()).mapped());
-  return TakeItems();
+  if (!items_.empty()) return TakeItems();
+  proto::WorkerMessage update = std::move(prefix_updates_.front());
+  prefix_updates_.pop_front();
+  prefix_bytes_ -= update.ByteSizeLong();
+  return update;
 }
 
 // One Ended, or the tokens of as many sequences as fit.

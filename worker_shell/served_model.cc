@@ -13,6 +13,7 @@
 #include "model/deepseek_model.h"
 #include "model/dummy_weights.h"
 #include "model/token_mask/token_bytes.h"
+#include "proto/page_key.h"
 
 namespace tandem::worker_shell {
 namespace {
@@ -63,6 +64,14 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
                                                       .dense_threshold = model.index_topk,
                                                       .numerics_id = std::string(numerics_id)});
   return served;
+}
+
+uint64_t ServedModel::page_key_domain() const {
+  std::string text;
+  for (const proto::Fingerprint::Field& field : fingerprint_.fields()) {
+    absl::StrAppend(&text, field.name(), "=", field.value(), "\n");
+  }
+  return proto::HashText(text) | 1;
 }
 
 int ServedModel::num_layers() const { return config_.num_hidden_layers; }

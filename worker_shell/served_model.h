@@ -38,6 +38,8 @@ class ServedModel final {
 
   const std::string& hash() const { return hash_; }
   const proto::Fingerprint& fingerprint() const { return fingerprint_; }
+  // Of proto/page_key.h: pages of workers whose fingerprints differ have nothing in common. Never 0.
+  uint64_t page_key_domain() const;
   int num_layers() const;  // that have KV pages
   int64_t context_length() const { return context_length_; }
   // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.

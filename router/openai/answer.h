@@ -66,6 +66,7 @@ struct ChoiceDelta {
   std::vector<TokenId> tokens;         // the same; every token that is counted, shown or not
   // The prompt's, where asked for: with the first news of each choice.
   std::shared_ptr<const PromptLogprobs> prompt_logprobs;
+  std::optional<int64_t> num_cached_tokens;  // of the prompt: with the first news of each choice
   std::optional<ChoiceEnd> end;
 
   bool has_text() const { return !text.empty(); }

@@ -29,6 +29,7 @@ struct WholeChoice {
   std::vector<TokenLogprob> logprobs;
   std::vector<TokenId> tokens;
   std::shared_ptr<const PromptLogprobs> prompt_logprobs;  // nullptr where not asked for
+  int64_t num_cached_tokens = 0;                          // of its prompt
   ChoiceEnd end;
 };
 

@@ -78,6 +78,7 @@ absl::Status ReadGenerateRequest(const json::object& request, GenerateRequest* p
   GenerationFields& fields = parsed->generation;
   RETURN_IF_ERROR(ParsePrompts(request, parsed));
   RETURN_IF_ERROR(ParseIds(request, parsed));
+  RETURN_IF_ERROR(ParseSharingFields(request, &parsed->generation));
   ASSIGN_OR_RETURN(fields.is_stream, ParseStreamField(request));
   ASSIGN_OR_RETURN(const json::object* sampling, OptionalObject(request, "sampling_params", "sampling_params"));
   if (sampling != nullptr) {

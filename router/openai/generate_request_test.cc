@@ -78,6 +78,9 @@ TEST(GenerateRequestTest, LogprobStartLenAsksForThePrompts) {
 TEST(GenerateRequestTest, EachPromptMayHaveItsOwnId) {
   EXPECT_EQ(Parsed(R"({"text":["a","b"],"rid":["x","y"]})").prompt_ids, (std::vector<std::string>{"x", "y"}));
   EXPECT_TRUE(Parsed(R"({"text":["a","b"],"rid":"x"})").prompt_ids.empty());
+  EXPECT_EQ(Parsed(R"({"text":"a","cache_salt":"s","priority":-7})").generation.cache_salt, "s");
+  EXPECT_EQ(Parsed(R"({"text":"a","cache_salt":"s","priority":-7})").generation.priority, -7);
+  EXPECT_EQ(Parsed(R"({"text":"a","extra_key":"k","cache_salt":null})").generation.cache_salt, "k");
 }
 
 TEST(GenerateRequestTest, RefusesWithTheFieldAndTheReason) {
@@ -113,6 +116,9 @@ TEST(GenerateRequestTest, RefusesWithTheFieldAndTheReason) {
       {R"({"text":"a","top_logprobs_num":1})", "top_logprobs_num", "only where return_logprob is true"},
       {R"({"text":"a","return_logprob":true,"top_logprobs_num":21})", "top_logprobs_num", "at most 20"},
       {R"({"text":"a","rid":""})", "rid", "from 1 to 256 bytes, got 0"},
+      {R"({"text":"a","cache_salt":3})", "cache_salt", "must be a string"},
+      {R"({"text":"a","cache_salt":"a","extra_key":"b"})", "extra_key", "another name of cache_salt"},
+      {R"({"text":"a","priority":2147483648})", "priority", "2147483647"},
       {R"({"text":"a","rid":")" + long_id + "\"}", "rid", "from 1 to 256 bytes, got 257"},
       {R"({"text":"a","rid":"a\nb"})", "rid", "no control characters"},
       {R"({"text":"a","rid":["x","y"]})", "rid", "has 2 ids for 1 prompts"},

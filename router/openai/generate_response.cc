@@ -92,7 +92,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
     AppendFinish(out, progress, *end);
   }
   absl::StrAppend(&out, ",\"prompt_tokens\":", prompt.num_tokens, ",\"completion_tokens\":", progress.num_tokens,
-                  ",\"cached_tokens\":0");
+                  ",\"cached_tokens\":", progress.num_cached_tokens);
   out += progress.prompt_logprobs;
   if (options_.has_logprobs) absl::StrAppend(&out, ",\"output_token_logprobs\":[", progress.logprobs, "]");
   if (options_.has_top_logprobs) absl::StrAppend(&out, ",\"output_top_logprobs\":[", progress.top_logprobs, "]");
@@ -107,6 +107,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
 void GenerateFormat::AppendDelta(std::string& out, int index, const ChoiceDelta& delta) {
   Progress& progress = progress_[static_cast<size_t>(index)];
   AddPrompt(progress, index, delta.prompt_logprobs.get());
+  if (delta.num_cached_tokens.has_value()) progress.num_cached_tokens = *delta.num_cached_tokens;
   Add(progress, delta.text.content, delta.tokens, delta.logprobs);
   out += "data: ";
   AppendChoice(out, index, progress, delta.end.has_value() ? &*delta.end : nullptr);
@@ -118,6 +119,7 @@ std::string GenerateFormat::WholeBody(absl::Span<const WholeChoice> choices, con
   for (size_t i = 0; i < choices.size(); ++i) {
     Progress progress;
     AddPrompt(progress, static_cast<int>(i), choices[i].prompt_logprobs.get());
+    progress.num_cached_tokens = choices[i].num_cached_tokens;
     Add(progress, choices[i].text.content, choices[i].tokens, choices[i].logprobs);
     if (i > 0) out += ',';
     AppendChoice(out, static_cast<int>(i), progress, &choices[i].end);

@@ -48,6 +48,7 @@ class GenerateFormat final : public AnswerFormat {
     std::string top_logprobs;
     std::string prompt_logprobs;  // with the names of their members; empty until they have come
     int64_t num_tokens = 0;
+    int64_t num_cached_tokens = 0;  // of the prompt
   };
 
   void Add(Progress& progress, absl::string_view text, absl::Span<const TokenId> tokens,

@@ -51,6 +51,17 @@ TEST(GenerateResponseTest, OnePromptWithOneChoiceIsAnObject) {
                 "cached_tokens":0,"e2e_latency":1.5}})"));
 }
 
+TEST(GenerateResponseTest, CachedTokensStandInEveryEventFromTheirFirstOn) {
+  GenerateFormat format(Format(One()));
+  ChoiceDelta first = Delta("a", {'a'});
+  first.num_cached_tokens = 4;
+  EXPECT_EQ(Event(format, 0, first).at("meta_info").at("cached_tokens"), 4);
+  EXPECT_EQ(Event(format, 0, Delta("b", {'b'})).at("meta_info").at("cached_tokens"), 4);
+  WholeChoice choice;
+  choice.num_cached_tokens = 3;
+  EXPECT_EQ(json::parse(Format(One()).WholeBody({choice}, {})).at("meta_info").at("cached_tokens"), 3);
+}
+
 TEST(GenerateResponseTest, SeveralAreAnArrayByPromptAndChoice) {
   GenerateFormat::Options options;
   options.prompts = {{"x", 1}, {"y", 2}};

@@ -198,6 +198,20 @@ absl::StatusOr<bool> ParseStreamField(const json::object& request) {
   return is_stream.value_or(false);
 }
 
+absl::Status ParseSharingFields(const json::object& request, GenerationFields* parsed) {
+  ASSIGN_OR_RETURN(const std::string salt, ParseRequestId(FindMember(request, "cache_salt"), "cache_salt"));
+  ASSIGN_OR_RETURN(const std::string extra_key, ParseRequestId(FindMember(request, "extra_key"), "extra_key"));
+  if (!salt.empty() && !extra_key.empty() && salt != extra_key) {
+    return FieldError("extra_key", "is another name of cache_salt, and they differ");
+  }
+  parsed->cache_salt = salt.empty() ? extra_key : salt;
+  ASSIGN_OR_RETURN(const std::optional<int64_t> priority,
+                   OptionalInteger(request, "priority", "priority", std::numeric_limits<int32_t>::min(),
+                                   std::numeric_limits<int32_t>::max()));
+  parsed->priority = static_cast<int32_t>(priority.value_or(0));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ParseRequestId(const json::value* value, const std::string& param) {
   if (value == nullptr) return std::string();
   if (!value->is_string()) return FieldError(param, absl::StrCat("must be a string, got ", KindName(*value)));
@@ -240,6 +254,7 @@ absl::StatusOr<GenerationFields> ParseGenerationFields(const json::object& reque
   if (!model.has_value()) return FieldError("model", "is required");
   parsed.model = *std::move(model);
   ASSIGN_OR_RETURN(parsed.id, ParseRequestId(FindMember(request, "rid"), "rid"));
+  RETURN_IF_ERROR(ParseSharingFields(request, &parsed));
   RETURN_IF_ERROR(ParseSamplingFields(request, names, &parsed));
   RETURN_IF_ERROR(ParseStreaming(request, &parsed));
   return parsed;

@@ -44,6 +44,9 @@ struct GenerationFields {
   bool ignores_eos = false;
   std::optional<AnswerForm> form;  // json_schema, regex, ebnf; response_format is parsed by its endpoints
 
+  std::string cache_salt;  // "cache_salt", or SGLang's "extra_key": KV is shared with requests of the same one only
+  int32_t priority = 0;    // higher ones first, where workers go by it
+
   bool is_stream = false;
   bool includes_usage = false;  // of streams; whole answers always carry it
 };
@@ -77,6 +80,8 @@ absl::StatusOr<GenerationFields> ParseGenerationFields(const boost::json::object
 absl::Status ParseSamplingFields(const boost::json::object& object, const SamplingNames& names,
                                  GenerationFields* parsed);
 absl::StatusOr<bool> ParseStreamField(const boost::json::object& request);
+// cache_salt (or extra_key) and priority.
+absl::Status ParseSharingFields(const boost::json::object& request, GenerationFields* parsed);
 // param: names the value in messages. "" where value is nullptr.
 absl::StatusOr<std::string> ParseRequestId(const boost::json::value* value, const std::string& param);
 

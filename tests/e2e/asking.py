@@ -15,9 +15,10 @@ class Answer:
     content: str
     reasoning: str | None
     finish_reason: str
-    usage: object
+    usage: object  # without what the prefix cache made of it: that depends on what was asked before
     num_deltas: int = 0
     logprobs: object = None  # of plain answers that were asked for them
+    cached_tokens: int = dataclasses.field(default=0, compare=False)
 
 
 def request(messages=QUESTION, max_tokens=24, thinking=False, extra=None, **fields):
@@ -32,15 +33,23 @@ def chat(**fields):
     return body | body.pop("extra_body")
 
 
+def taken_apart(usage):
+    """(usage without its cached tokens, cached tokens)"""
+    cached_tokens, usage.prompt_tokens_details = usage.prompt_tokens_details.cached_tokens, None
+    return usage, cached_tokens
+
+
 def plain(client, **fields):
     completion = client.chat.completions.create(**request(**fields))
     (choice,) = completion.choices
+    usage, cached_tokens = taken_apart(completion.usage)
     return Answer(
         choice.message.content or "",
         getattr(choice.message, "reasoning_content", None),
         choice.finish_reason,
-        completion.usage,
+        usage,
         logprobs=choice.logprobs,
+        cached_tokens=cached_tokens,
     )
 
 
@@ -69,4 +78,12 @@ def streamed(client, **fields):
     (usage,) = usages
     assert chunks[-1].choices == [] and chunks[-1].usage is usage, "usage comes last, without choices"
     num_deltas = len(content) + len(reasoning)
-    return Answer("".join(content), "".join(reasoning) if reasoning else None, finish_reason, usage, num_deltas)
+    usage, cached_tokens = taken_apart(usage)
+    return Answer(
+        "".join(content),
+        "".join(reasoning) if reasoning else None,
+        finish_reason,
+        usage,
+        num_deltas,
+        cached_tokens=cached_tokens,
+    )

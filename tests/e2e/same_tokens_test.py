@@ -37,7 +37,8 @@ def usual(shared_cluster):
 @pytest.mark.parametrize("chunked_prefill_size", [64, 100, 512])
 @pytest.mark.parametrize("lane", ["ucx_shm", "tcp", "ucx_am"])
 def test_chunk_size_and_lane_change_no_token(fresh_cluster, usual, chunked_prefill_size, lane):
-    with fresh_cluster(chunked_prefill_size=chunked_prefill_size, lanes=(lane,)) as cluster:
+    options = {"chunked_prefill_size": chunked_prefill_size, "lanes": (lane,)}
+    with fresh_cluster(**options, prefill={"prefix_cache": False}) as cluster:  # every chunk is computed
         assert f"usable over {lane}" in get(cluster.url + "/statusz")[1]
         assert answers(cluster) == usual
         prompt_tokens = [answer.usage.prompt_tokens for answer in usual.values()]

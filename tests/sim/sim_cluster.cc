@@ -98,9 +98,18 @@ std::shared_ptr<ClientRequest> SimCluster::MakeRequest(absl::Duration submit_at)
   const int64_t num_prompt_tokens =
       std::min<int64_t>(events_.Chance(0.2) ? events_.DrawInt(1, 300) : events_.DrawInt(1, 130), num_tokens_max - 1);
   router::GenerateOrder& order = client->order;
-  for (int64_t i = 0; i < num_prompt_tokens; ++i) {
+  // Most begin like another one did, up to somewhere.
+  if (!clients_.empty() && events_.Chance(0.6)) {
+    const std::vector<uint32_t>& other =
+        clients_[events_.DrawInt(0, static_cast<int64_t>(clients_.size()) - 1)]->order.prompt;
+    const int64_t num_shared =
+        events_.DrawInt(0, std::min<int64_t>(num_prompt_tokens, static_cast<int64_t>(other.size())));
+    order.prompt.assign(other.begin(), other.begin() + num_shared);
+  }
+  while (static_cast<int64_t>(order.prompt.size()) < num_prompt_tokens) {
     order.prompt.push_back(static_cast<uint32_t>(events_.DrawInt(0, kSimModel.vocab_size - 1)));
   }
+  if (events_.Chance(0.1)) order.cache_salt = "tenant";
   order.temperature = events_.Chance(0.3) ? 0.0f : static_cast<float>(events_.DrawInt(1, 12)) / 10.0f;
   order.top_p = events_.Chance(0.5) ? 1.0f : 0.9f;
   order.top_k = events_.Chance(0.7) ? 0 : static_cast<int32_t>(events_.DrawInt(1, 40));

@@ -26,7 +26,8 @@ SimPrefill::SimPrefill(EventQueue& events, const FaultPlan& plan, const WorkerNa
       model_(memory_->pool(), kSimModel),
       engine_({.chunks = {.num_tokens_max = plan.chunked_prefill_size, .num_chunks_max = 8},
                .num_waiting_max = kSimLineMax,
-               .transfer = {.incarnation = incarnation_, .layout = layout_}},
+               .transfer = {.incarnation = incarnation_, .layout = layout_},
+               .prefix_cache = kvcache::PrefixIndexOptions()},
               events.clock(), model_, memory_->pool(), &readable_, *this),
       actor_(std::make_shared<EngineActor<prefill::Engine>>(events, plan, engine_)),
       live_(
