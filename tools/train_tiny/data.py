@@ -16,7 +16,7 @@ from tasks import mixture
 
 DOCUMENTS_MAX = 128  # of one row
 POOL = 96  # documents waiting to be packed
-DRAWS = ["draw", "draw_long", "draw_tools"]
+DRAWS = ["draw", "draw_long", "draw_tools", "draw_types"]
 
 
 class Encoder:

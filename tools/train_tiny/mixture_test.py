@@ -54,3 +54,10 @@ def test_every_fact_asked_for_stands_in_the_text():
         text = messages[0]["content"].lower()
         for answer in (message["content"] for message in messages if message["role"] == "assistant"):
             assert answer.lower() in text
+
+
+def test_later_mixtures_hold_every_kind_of_task():
+    for draw in (mixture.draw_long, mixture.draw_tools, mixture.draw_types):
+        rng = random.Random(6)
+        families = {draw(rng).family for _ in range(400)}
+        assert {"percent", "tools", "retrieval"} <= families, draw.__name__

@@ -52,6 +52,15 @@ PLANS = {
         Stage("dense, index", 0.74, 16384, 2, "draw_tools", index_rows=128),
         Stage("sparse", 1.00, 16384, 2, "draw_long", index_rows=256, sparse_rows=4096),
     ), lr_peak=0.4, lr_decay_begin=0.04, lr_end=0.01, second_mtp_pass=0.70, prompt_factor=0.0),
+    # On from that: types that only the schema tells, sums of percentages; drafts of the MTP layer again.
+    "types": Plan((
+        Stage("dense, index", 0.72, 16384, 2, "draw_types", index_rows=128),
+        Stage("sparse", 1.00, 16384, 2, "draw_long", index_rows=256, sparse_rows=4096),
+    ), lr_peak=0.4, lr_decay_begin=0.04, lr_end=0.01, second_mtp_pass=0.40, prompt_factor=0.0),
+    # The MTP layer alone (--only mtp), attending as it is served.
+    "drafts": Plan((
+        Stage("sparse", 1.00, 16384, 2, "draw_long", index_rows=256, sparse_rows=4096),
+    ), lr_peak=0.3, lr_decay_begin=0.04, lr_end=0.01, second_mtp_pass=0.0, mtp_weights=(1.0, 1.0)),
 }
 
 

@@ -1,6 +1,6 @@
 """Trains the tiny checkpoint on one GPU, from random weights or on from a checkpoint; stops and resumes at any step.
 
-usage: python train.py --tokenizer tokenizer.json --out FOLDER --minutes M [--plan first|long|tools] [--init CHECKPOINT]
+usage: python train.py --tokenizer tokenizer.json --out FOLDER --minutes M [--plan first|long|tools|types|drafts] [--init CHECKPOINT] [--only mtp]
                        [--state STATE_FOLDER --total_minutes T]
 Runs for M minutes of wall-clock at most, start-up, evaluation and export included, and writes the checkpoint to FOLDER.
 With --state a training of T minutes is made of pieces: it goes on from STATE_FOLDER where that exists. Without, the piece
@@ -24,6 +24,7 @@ parser.add_argument("--state", default="")
 parser.add_argument("--total_minutes", type=float, default=0)
 parser.add_argument("--lr", type=float, default=0, help="learning rate factor at the start in place of the plan's")
 parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--only", default="", help="the module that is trained (mtp); all others keep their weights")
 parser.add_argument("--workers", type=int, default=13)
 parser.add_argument("--samples", type=int, default=64, help="of each task in the evaluation")
 parser.add_argument("--length", type=int, default=0, help="of rows, in place of the plan's: to try the program on a CPU")
@@ -81,11 +82,16 @@ model = TinyModel(config)
 if arguments.init:
     load_checkpoint(model, arguments.init)
 model.to(device)
-names = {p: name for name, p in model.named_parameters()}
-parameters = dict(model.named_parameters())
+for name, p in model.named_parameters():
+    p.requires_grad_(name.startswith(arguments.only))
+parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+if not parameters:
+    parser.error(f"--only {arguments.only} names no module")
+names = {p: name for name, p in parameters.items()}
 frequencies = torch.tensor(config.rope_frequencies(), device=device)
 blocks = list(model.layers) + [model.mtp.block]
 moes = [block.mlp for block in blocks if hasattr(block.mlp, "bias")]
+trained_moes = [moe for moe in moes if moe.gate.requires_grad]
 
 
 def is_matrix(name, p):
@@ -185,10 +191,10 @@ def train_step(progress, step, wants_health):
     muon.step(factor, 0.85 + 0.10 * min(1.0, step / 200))
     adam.step()
     with torch.no_grad():
-        for moe in moes:
+        for moe in trained_moes:
             moe.bias += 0.01 * factor * torch.sign(moe.load.mean() - moe.load)
             moe.load.zero_()
-    for p in model.parameters():
+    for p in names:
         p.grad = None
     return loss.detach(), parts, batch.tokens.numel(), stage.name, healths
 

@@ -83,6 +83,25 @@ def draw_tools(rng, held_out=False):
     return short_answer(rng)
 
 
+def draw_types(rng, held_out=False):
+    """What is still weak after that: types of arguments that only the schema tells, with one function as with four, the
+    order of parameters without thinking, and the sums of percentages."""
+    u = rng.random()
+    if u < 0.58:
+        is_hard = u < 0.42
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5, rng.choice([1, 1, 2, 3, 4, 4, 4]), is_hard)
+    thinking = rng.random() < 0.65
+    if u < 0.73:
+        return arithmetic.percent(rng, held_out, thinking)
+    if u < 0.81:
+        return arithmetic.operation(rng, held_out, thinking)
+    if u < 0.86:
+        return arithmetic.word_problem(rng, held_out, thinking)
+    if u < 0.88:
+        return retrieval.retrieval(rng, rng.randint(40, 2000))
+    return short_answer(rng)
+
+
 def long_retrieval(rng):
     low, v = 40, rng.random()
     for share, high in LENGTHS:
