@@ -28,6 +28,20 @@ struct MemoryCopy {
   int64_t num_bytes = 0;
 };
 
+// Records of two arrays of equal records, one on the host: to[to_records[i]] = from[from_records[i]].
+struct RecordCopies {
+  void* to = nullptr;
+  const void* from = nullptr;
+  int64_t record_bytes = 0;  // a multiple of 16
+  absl::Span<const int32_t> to_records;
+  absl::Span<const int32_t> from_records;  // as many
+
+  MemoryCopy Copy(size_t i) const {
+    return {static_cast<std::byte*>(to) + to_records[i] * record_bytes,
+            static_cast<const std::byte*>(from) + from_records[i] * record_bytes, record_bytes};
+  }
+};
+
 // Ops that were recorded once and are enqueued again as a whole.
 class RecordedOps {
  public:
@@ -57,6 +71,19 @@ class Backend {
   virtual absl::Status Upload(const MemoryCopy& copy) = 0;    // from the host
   virtual absl::Status Download(const MemoryCopy& copy) = 0;  // to the host
   virtual absl::Status Copy(const MemoryCopy& copy) = 0;      // within the backend's memory
+  // Many small pieces at once. Fast where the host's side and both lists are pinned.
+  virtual absl::Status UploadRecords(const RecordCopies& copies) {
+    for (size_t i = 0; i < copies.to_records.size(); ++i) {
+      if (absl::Status status = Upload(copies.Copy(i)); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  virtual absl::Status DownloadRecords(const RecordCopies& copies) {
+    for (size_t i = 0; i < copies.to_records.size(); ++i) {
+      if (absl::Status status = Download(copies.Copy(i)); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
   // Downloads that begin when everything enqueued so far is done and go on beside what follows. Gives a ticket for
   // AwaitDownloads. Later ops must leave the sources alone until then.
   virtual absl::StatusOr<int64_t> DownloadBeside(absl::Span<const MemoryCopy> copies) = 0;

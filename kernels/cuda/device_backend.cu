@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
 #include "kernels/cuda/device_info.h"
+#include "kernels/cuda/device_records.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 
@@ -106,6 +107,17 @@ class CudaBackend final : public Backend {
   absl::Status Upload(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyHostToDevice, ops_); }
   absl::Status Download(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyDeviceToHost, ops_); }
   absl::Status Copy(const MemoryCopy& copy) override { return Enqueue(copy, cudaMemcpyDeviceToDevice, ops_); }
+
+  absl::Status UploadRecords(const RecordCopies& copies) override {
+    Use();
+    if (!ArePinned(copies, copies.from)) return Backend::UploadRecords(copies);
+    return CopyRecords(ops_, copies);
+  }
+  absl::Status DownloadRecords(const RecordCopies& copies) override {
+    Use();
+    if (!ArePinned(copies, copies.to)) return Backend::DownloadRecords(copies);
+    return CopyRecords(ops_, copies);
+  }
 
   absl::StatusOr<int64_t> DownloadBeside(absl::Span<const MemoryCopy> copies) override {
     Use();
@@ -251,6 +263,12 @@ class CudaBackend final : public Backend {
  private:
   // The current device is the calling thread's.
   void Use() const { cudaSetDevice(index_); }
+
+  // Whether a kernel reaches the host's side and both lists.
+  static bool ArePinned(const RecordCopies& copies, const void* host) {
+    return !copies.to_records.empty() && IsPinned(host) && IsPinned(copies.to_records.data()) &&
+           IsPinned(copies.from_records.data());
+  }
 
   absl::Status Named(cudaError_t error, absl::string_view what) const {
     return CudaStatus(error, absl::StrCat(name_, ": ", what));
