@@ -37,9 +37,31 @@ absl::Status WriteLatentRecords(const LayerRun& run, const AttentionWeights& wei
   return run.backend.WriteLatent({.latent = latent,
                                   .rope_key = rope_key,
                                   .scale_format = run.config.scale_format,
-                                  .rows = run.plan.AllRows(),
+                                  .rows = run.buffers ? run.buffers->WrittenRows() : run.plan.AllRows(),
                                   .kv_cache_dtype = run.kv_cache_dtype,
                                   .latent_pages = run.latent_pages});
+}
+
+// Of the rows' selected positions; out: [num_rows, heads, 512].
+absl::Status Attend(const LayerRun& run, const Cube<Bf16>& q_latent, const Cube<Bf16>& q_rope, const Cube<Bf16>& out) {
+  const kernels::SparseMlaArgs args{.q_latent = q_latent,
+                                    .q_rope = q_rope,
+                                    .softmax_scale = run.softmax_scale,
+                                    .indices = run.workspace.selected.Slice(0, run.num_rows()),
+                                    .rows = run.plan.AllRows(),
+                                    .kv_cache_dtype = run.kv_cache_dtype,
+                                    .latent_pages = run.latent_pages,
+                                    .out = out};
+  if (run.buffers == nullptr) return run.backend.SparseMla(args);
+  return run.buffers->ForEachWindow(run.layer, args.indices, [&](const DeviceBuffers::Window& window) {
+    kernels::SparseMlaArgs of_window = args;
+    of_window.q_latent = q_latent.Slice(window.begin, window.count);
+    of_window.q_rope = q_rope.Slice(window.begin, window.count);
+    of_window.indices = window.slots;
+    of_window.rows = window.rows;
+    of_window.out = out.Slice(window.begin, window.count);
+    return run.backend.SparseMla(of_window);
+  });
 }
 
 }  // namespace
@@ -74,14 +96,7 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   RETURN_IF_ERROR(run.backend.MlaAbsorbQuery(
       {.q_nope = q.Columns(0, c.qk_nope_head_dim), .w_uk = weights.w_uk, .q_latent = absorbed}));
   const Cube<Bf16> latent_out = ws.latent_out.Slice(0, rows);
-  RETURN_IF_ERROR(run.backend.SparseMla({.q_latent = absorbed,
-                                         .q_rope = q_rope,
-                                         .softmax_scale = run.softmax_scale,
-                                         .indices = ws.selected.Slice(0, rows),
-                                         .rows = run.plan.AllRows(),
-                                         .kv_cache_dtype = run.kv_cache_dtype,
-                                         .latent_pages = run.latent_pages,
-                                         .out = latent_out}));
+  RETURN_IF_ERROR(Attend(run, absorbed, q_rope, latent_out));
   const Cube<Bf16> head_out = ws.head_out.Slice(0, rows);
   RETURN_IF_ERROR(run.backend.MlaUnabsorbOutput({.latent_out = latent_out, .w_uv = weights.w_uv, .out = head_out}));
 

@@ -46,6 +46,10 @@ absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache:
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
+  if (options.device_buffers.num_pages > 0 && (options.writes_back_kv || options.context_parallel != nullptr)) {
+    return absl::InvalidArgumentError(
+        "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
+  }
   return absl::OkStatus();
 }
 
@@ -84,6 +88,7 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   }
   std::unique_ptr<DeepseekModel> model(new DeepseekModel(backend, std::move(weights), layout, pool, options));
   RETURN_IF_ERROR(NoRoom("the KV pool", model->kv_.status()));
+  if (model->buffers_ != nullptr) RETURN_IF_ERROR(NoRoom("the device buffers", model->buffers_->status()));
   RETURN_IF_ERROR(NoRoom("the rows of a batch", model->plan_.status()));
   RETURN_IF_ERROR(NoRoom("the workspace", model->workspace_.status()));
   RETURN_IF_ERROR(NoRoom("the rope table", model->rope_memory_.status()));
@@ -91,6 +96,7 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
   if (!backend.is_host()) {
     LOG_INFO("the model is on its device", {"device", backend.name()},
              {"weight_bytes", model->weights_->copies.num_bytes()}, {"kv_pool_bytes", model->kv_.num_bytes()},
+             {"device_buffer_bytes", model->buffers_ != nullptr ? model->buffers_->num_bytes() : 0},
              {"workspace_bytes", model->workspace_.num_bytes()});
   }
   return model;
@@ -107,7 +113,11 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
       writes_back_kv_(options.writes_back_kv && !backend.is_host()),
       has_ends_apart_(!backend.is_host() || options.context_parallel != nullptr),
       group_(options.context_parallel),
-      kv_(backend, layout, pool),
+      kv_(backend, layout, pool, options.device_buffers.num_pages > 0 ? config_.num_hidden_layers : 0),
+      buffers_(options.device_buffers.num_pages > 0
+                   ? std::make_unique<DeviceBuffers>(backend, layout, pool, config_.num_hidden_layers,
+                                                     config_.index_topk, options.num_rows_max, options.device_buffers)
+                   : nullptr),
       plan_(backend,
             {.num_rows_max = options.num_rows_max,
              .num_positions_max = options.num_positions_max,
@@ -127,7 +137,7 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
   }
   if (backend.is_host()) return;
   nan_counts_.resize(workspace_.nan_counts.num_elements());
-  records_steps_ = options.records_steps && !writes_back_kv_ && !tap_;
+  records_steps_ = options.records_steps && !writes_back_kv_ && !tap_ && buffers_ == nullptr;
 }
 
 // On the host always: its sines and cosines are the same for every backend.
@@ -171,8 +181,21 @@ absl::Status DeepseekModel::GiveRows(const Matrix<const T>& rows, absl::Span<T> 
   return absl::OkStatus();
 }
 
+absl::Status DeepseekModel::WriteBack(const Segment& sequence) {
+  return buffers_ != nullptr ? buffers_->WriteBack(sequence) : absl::OkStatus();
+}
+
+void DeepseekModel::ForgetBuffer(int32_t first_device_page) {
+  if (buffers_ != nullptr) buffers_->Forget(first_device_page);
+}
+
+const DeviceBufferCounters* DeepseekModel::device_buffer_counters() const {
+  return buffers_ != nullptr ? &buffers_->counters() : nullptr;
+}
+
 absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, ResidualState state,
                                      absl::FunctionRef<void(int layer)> layer_done) {
+  DeviceBuffers* buffers = layer < config_.num_hidden_layers ? buffers_.get() : nullptr;
   const LayerRun run{.backend = backend_,
                      .config = config_,
                      .plan = plan_,
@@ -181,7 +204,8 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
                      .softmax_scale = softmax_scale_,
                      .layer = layer,
                      .kv_cache_dtype = layout_.kv_cache_dtype,
-                     .latent_pages = kv_.LatentPages(layer),
+                     .buffers = buffers,
+                     .latent_pages = buffers != nullptr ? buffers->LatentPages(layer) : kv_.LatentPages(layer),
                      .index_pages = kv_.IndexPages(layer),
                      .nan_count = workspace_.nan_counts.Slice(int64_t{layer} * plan_.num_rows(), plan_.num_rows()),
                      .tap = tap_};
@@ -342,6 +366,7 @@ absl::Status DeepseekModel::Forward(const RowBatch& batch, absl::FunctionRef<voi
                                     absl::Span<float> logits) {
   const std::optional<Padding> padding = PaddingFor(batch);
   RETURN_IF_ERROR(BuildPlan(batch, padding, logits));
+  if (buffers_ != nullptr) RETURN_IF_ERROR(buffers_->Begin(batch.segments, plan_.AllRows().sequence));
   return EndGroupUnlessOk(RunForward(padding, layer_done, logits));
 }
 

@@ -24,6 +24,7 @@
 #include "model/checkpoint.h"
 #include "model/communicator/communicator.h"
 #include "model/decoder_layer.h"
+#include "model/device_buffers.h"
 #include "model/kv_mirror.h"
 #include "model/model_executor.h"
 #include "model/record_exchange.h"
@@ -43,6 +44,9 @@ struct DeepseekModelOptions {
   // On a device without writing back: small batches of which all logits are wanted, as decode steps are, run padded to
   // few shapes, and what they enqueue is recorded once for each shape and replayed. No bit depends on it.
   bool records_steps = true;
+  // HiSparse where it has pages: the pool stays on the host, rows see their sequences' device buffers. Not together
+  // with writes_back_kv: what is computed goes back a step later. Steps are not recorded then.
+  DeviceBufferOptions device_buffers;
   TensorTap tap;
   // Where this is one rank of several that share the rows of every batch (RowShare of its rank and size); outlives the
   // model. All ranks have equal options, are given the same batches and the same spans for what they give, of which
@@ -80,6 +84,9 @@ class DeepseekModel final : public ModelExecutor {
                       absl::Span<kernels::Bf16> out_hidden) override;
 
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
+  absl::Status WriteBack(const Segment& sequence) override;
+  void ForgetBuffer(int32_t first_device_page) override;
+  const DeviceBufferCounters* device_buffer_counters() const override;
 
   int vocab_size() const override { return config_.vocab_size; }
   int num_layers() const override { return config_.num_hidden_layers + (has_mtp() ? 1 : 0); }
@@ -143,6 +150,7 @@ class DeepseekModel final : public ModelExecutor {
   Communicator* const group_;  // null: all rows are its own
   std::optional<RecordExchange> exchange_;
   KvMirror kv_;
+  std::unique_ptr<DeviceBuffers> buffers_;  // null without HiSparse
   BatchPlan plan_;
   Workspace workspace_;
   kernels::BackendMemory rope_memory_;

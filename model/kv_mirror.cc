@@ -10,16 +10,17 @@ namespace tandem::model {
 using kernels::Matrix;
 using kvcache::RecordKind;
 
-KvMirror::KvMirror(kernels::Backend& backend, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool)
-    : layout_(layout),
-      mirror_layout_({.num_layers = layout.num_layers,
-                      .num_pages = layout.num_pages + (backend.is_host() ? 0 : 1),
-                      .kv_cache_dtype = layout.kv_cache_dtype}),
-      pool_(pool),
-      memory_(backend),
-      for_ops_(pool.data()) {
+KvMirror::KvMirror(kernels::Backend& backend, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+                   int first_latent_layer)
+    : layout_(layout), pool_(pool), memory_(backend) {
   if (backend.is_host()) return;
-  for_ops_ = memory_.Allocate<uint8_t>(mirror_layout_.pool_bytes());
+  const int64_t num_pages = layout.num_pages + 1;
+  for (int layer = 0; layer < layout.num_layers; ++layer) {
+    latent_pages_.push_back(layer < first_latent_layer
+                                ? nullptr
+                                : memory_.Allocate<uint8_t>(num_pages * layout.PageBytes(RecordKind::kLatent)));
+    index_pages_.push_back(memory_.Allocate<uint8_t>(num_pages * layout.PageBytes(RecordKind::kIndex)));
+  }
   // Copies of memory that is not pinned are right, too.
   is_pinned_ = backend.PinHostMemory({reinterpret_cast<std::byte*>(pool_.data()), pool_.size()}).ok();
 }
@@ -29,29 +30,32 @@ KvMirror::~KvMirror() {
 }
 
 Matrix<uint8_t> KvMirror::LatentPages(int layer) const {
-  return {for_ops_ + mirror_layout_.LatentOffset(layer, 0),
-          {mirror_layout_.num_pages, layout_.PageBytes(RecordKind::kLatent)}};
+  const int64_t page_bytes = layout_.PageBytes(RecordKind::kLatent);
+  if (is_host()) return {pool_.data() + layout_.LatentOffset(layer, 0), {layout_.num_pages, page_bytes}};
+  return {latent_pages_[layer], {layout_.num_pages + 1, page_bytes}};
 }
 
 Matrix<uint8_t> KvMirror::IndexPages(int layer) const {
-  return {for_ops_ + mirror_layout_.IndexOffset(layer, 0), {mirror_layout_.num_pages, kvcache::kIndexPageBytes}};
+  if (is_host()) return {pool_.data() + layout_.IndexOffset(layer, 0), {layout_.num_pages, kvcache::kIndexPageBytes}};
+  return {index_pages_[layer], {layout_.num_pages + 1, kvcache::kIndexPageBytes}};
 }
 
 // Joined to the one before where they touch: pages are mostly handed out in rows.
 void KvMirror::Append(const Run& run, std::vector<Run>& runs) {
-  if (!runs.empty() && runs.back().offset + runs.back().num_bytes == run.offset &&
-      runs.back().mirror_offset + runs.back().num_bytes == run.mirror_offset) {
+  if (!runs.empty() && runs.back().kind == run.kind && runs.back().offset + runs.back().num_bytes == run.offset) {
     runs.back().num_bytes += run.num_bytes;
   } else {
     runs.push_back(run);
   }
 }
 
-kernels::MemoryCopy KvMirror::CopyOf(const Run& run, int layer, bool to_mirror) const {
-  uint8_t* ours = for_ops_ + layer * mirror_layout_.layer_bytes() + run.mirror_offset;
-  uint8_t* callers = pool_.data() + layer * layout_.layer_bytes() + run.offset;
-  if (to_mirror) return {ours, callers, run.num_bytes};
-  return {callers, ours, run.num_bytes};
+void KvMirror::AppendCopy(const Run& run, int layer, bool to_mirror, std::vector<kernels::MemoryCopy>& copies) const {
+  uint8_t* ours = run.kind == RecordKind::kLatent ? latent_pages_[layer] : index_pages_[layer];
+  if (ours == nullptr) return;  // these latents are the caller's alone
+  ours += run.offset;
+  uint8_t* callers = pool_.data() + layout_.PageOffset(run.kind, layer, 0) + run.offset;
+  copies.push_back(to_mirror ? kernels::MemoryCopy{ours, callers, run.num_bytes}
+                             : kernels::MemoryCopy{callers, ours, run.num_bytes});
 }
 
 absl::Status KvMirror::TakeOver(absl::Span<const int32_t> pages) {
@@ -64,14 +68,13 @@ absl::Status KvMirror::TakeOver(absl::Span<const int32_t> pages) {
   kernels::Backend& backend = memory_.backend();
   std::vector<Run> runs;
   for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
-    for (const int32_t page : pages) {
-      Append({layout_.PageOffset(kind, 0, page), mirror_layout_.PageOffset(kind, 0, page), layout_.PageBytes(kind)},
-             runs);
-    }
+    for (const int32_t page : pages) Append({kind, page * layout_.PageBytes(kind), layout_.PageBytes(kind)}, runs);
   }
+  copies_.clear();
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
-    for (const Run& run : runs) RETURN_IF_ERROR(backend.Upload(CopyOf(run, layer, /*to_mirror=*/true)));
+    for (const Run& run : runs) AppendCopy(run, layer, /*to_mirror=*/true, copies_);
   }
+  for (const kernels::MemoryCopy& copy : copies_) RETURN_IF_ERROR(backend.Upload(copy));
   return backend.Synchronize();
 }
 
@@ -83,8 +86,7 @@ void KvMirror::NoteRows(const BatchPlan& plan) {
   for (int row = 0; row < plan.num_batch_rows(); ++row) {
     const int64_t page = plan.PageOf(row), slot = (plan.ContextOf(row) - 1) % kvcache::kPageTokens;
     const auto part_of = [&](RecordKind kind, int64_t begin, int64_t num_bytes) {
-      return Run{layout_.PageOffset(kind, 0, page) + begin, mirror_layout_.PageOffset(kind, 0, page) + begin,
-                 num_bytes};
+      return Run{kind, page * layout_.PageBytes(kind) + begin, num_bytes};
     };
     Append(part_of(RecordKind::kLatent, slot * record_bytes, record_bytes), runs_);
     index_runs_.push_back(part_of(RecordKind::kIndex, slot * kvcache::kIndexDim, kvcache::kIndexDim));
@@ -98,7 +100,7 @@ void KvMirror::NoteRows(const BatchPlan& plan) {
 
 absl::StatusOr<int64_t> KvMirror::WriteBack(int layer) {
   copies_.clear();
-  for (const Run& run : runs_) copies_.push_back(CopyOf(run, layer, /*to_mirror=*/false));
+  for (const Run& run : runs_) AppendCopy(run, layer, /*to_mirror=*/false, copies_);
   return memory_.backend().DownloadBeside(copies_);
 }
 

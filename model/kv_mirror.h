@@ -4,6 +4,8 @@
 // The caller's pool stays what transfers read and write: records that ops wrote are copied into it layer by layer, and
 // pages that came into it are copied to the device, both over the bus. Only written records leave, never the rest of
 // their pages, so that nothing of a page's last tenant does. Device bytes behind a context are stale; no op reads them.
+// With HiSparse the main layers' latents stay where the caller has them (device_buffers.h): the mirror has their index
+// keys and all of the MTP layer.
 // Tested by detached_memory_test.cc, and on a device by deepseek_model_device_test.cc.
 #pragma once
 
@@ -22,8 +24,9 @@ namespace tandem::model {
 
 class KvMirror final {
  public:
-  // pool: of `layout`; it and the backend outlive this.
-  KvMirror(kernels::Backend& backend, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool);
+  // pool: of `layout`; it and the backend outlive this. Layers before first_latent_layer have no latents in the mirror.
+  KvMirror(kernels::Backend& backend, const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+           int first_latent_layer = 0);
   ~KvMirror();
   KvMirror(const KvMirror&) = delete;
   KvMirror& operator=(const KvMirror&) = delete;
@@ -32,8 +35,9 @@ class KvMirror final {
   const absl::Status& status() const { return memory_.status(); }
   int64_t num_bytes() const { return memory_.num_bytes(); }
 
-  kernels::Matrix<uint8_t> LatentPages(int layer) const;  // [pages, LatentPageBytes(kv_cache_dtype)]
-  kernels::Matrix<uint8_t> IndexPages(int layer) const;   // [pages, 8448]
+  // [pages, LatentPageBytes(kv_cache_dtype)]; null on a device for a layer without latents there.
+  kernels::Matrix<uint8_t> LatentPages(int layer) const;
+  kernels::Matrix<uint8_t> IndexPages(int layer) const;  // [pages, 8448]
   // The page of no sequence; not on the host.
   int32_t spare_page() const { return static_cast<int32_t>(layout_.num_pages); }
 
@@ -47,21 +51,20 @@ class KvMirror final {
   absl::StatusOr<int64_t> WriteBack(int layer);
 
  private:
-  // Bytes of layer 0, in the caller's pool and in the mirror; other layers have theirs at multiples of layer_bytes.
+  // Bytes of the pages of one kind, counted from page 0 of any layer.
   struct Run {
+    kvcache::RecordKind kind = kvcache::RecordKind::kLatent;
     int64_t offset = 0;
-    int64_t mirror_offset = 0;
     int64_t num_bytes = 0;
   };
-  kernels::MemoryCopy CopyOf(const Run& run, int layer, bool to_mirror) const;
-  bool is_host() const { return for_ops_ == pool_.data(); }
+  void AppendCopy(const Run& run, int layer, bool to_mirror, std::vector<kernels::MemoryCopy>& copies) const;
+  bool is_host() const { return index_pages_.empty(); }
   static void Append(const Run& run, std::vector<Run>& runs);
 
   const kvcache::KvLayout layout_;
-  const kvcache::KvLayout mirror_layout_;
   const absl::Span<uint8_t> pool_;
   kernels::BackendMemory memory_;
-  uint8_t* for_ops_ = nullptr;
+  std::vector<uint8_t*> latent_pages_, index_pages_;  // of each layer, on a device
   bool is_pinned_ = false;
   std::vector<Run> runs_, index_runs_;  // of the noted rows
   std::vector<kernels::MemoryCopy> copies_;

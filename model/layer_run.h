@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "model/batch_plan.h"
+#include "model/device_buffers.h"
 #include "model/model_config.h"
 #include "model/tensor_tap.h"
 #include "model/weights.h"
@@ -22,6 +23,7 @@ struct LayerRun {
   float softmax_scale = 0;
   int layer = 0;  // its id, num_hidden_layers for the MTP layer
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
+  DeviceBuffers* buffers = nullptr;       // null: latent_pages are the pool's
   kernels::Matrix<uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)]
   kernels::Matrix<uint8_t> index_pages;   // [num_pages, 8448]
   kernels::Vector<int32_t> nan_count;     // [num_rows]: NaN index logits of this layer, for whom reads them

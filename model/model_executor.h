@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/dtypes.h"
 
@@ -21,6 +23,22 @@ struct Segment {
   int num_rows = 0;
   int64_t first_position = 0;
   absl::Span<const int32_t> page_table;
+  // With HiSparse: the pages of the sequence's device buffer, that of its newest tokens first. The first page is the
+  // buffer's name; a sequence may get further ones later. Without: empty.
+  absl::Span<const int32_t> device_pages;
+};
+
+// What an executor with HiSparse has done since its start.
+struct DeviceBufferCounters {
+  struct Layer {
+    int64_t hits = 0;    // selected tokens that were on the device
+    int64_t misses = 0;  // that were brought there
+  };
+  std::vector<Layer> layers;
+  int64_t swapped_in_bytes = 0;
+  int64_t written_back_bytes = 0;
+  int64_t windows = 0;          // of rows whose tokens were resident together; one a layer and step where all rows fit
+  absl::Duration swap_in_time;  // finding slots and enqueuing copies
 };
 
 struct RowBatch {
@@ -51,6 +69,16 @@ class ModelExecutor {
   // be called once they are final and before the first Forward that reads them. When it returns they are no longer
   // looked at. An executor that works on the pool itself has nothing to do.
   virtual absl::Status PagesArrived(absl::Span<const int32_t> pages) = 0;
+
+  // ---- HiSparse: the pool is on the host, a sequence's rows see a device buffer (model/device_buffers.h) ----
+  // Brings to the pool what a device buffer alone has: the rows of this sequence before first_position that have not
+  // gone back yet. They do by themselves once a later row follows them, since only then are they known to stay.
+  virtual absl::Status WriteBack(const Segment& sequence) { return absl::OkStatus(); }
+  // The buffer of this name is given to another sequence, or its sequence to another buffer: nothing is in it.
+  virtual void ForgetBuffer(int32_t first_device_page) {}
+  // Null without HiSparse.
+  virtual const DeviceBufferCounters* device_buffer_counters() const { return nullptr; }
+
   virtual int vocab_size() const = 0;
   virtual int num_layers() const = 0;  // layers that have KV pages; the MTP layer is the last of them
   virtual bool has_mtp() const = 0;

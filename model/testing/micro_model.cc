@@ -45,9 +45,10 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
              .num_pages = options.num_pages,
              .kv_cache_dtype = options.kv_cache_dtype};
   pool_.assign(layout_.pool_bytes(), 0xA5);
-  free_pages_.resize(options.num_pages);
-  std::iota(free_pages_.begin(), free_pages_.end(), 0);
-  std::shuffle(free_pages_.begin(), free_pages_.end(), std::mt19937(options.page_order_seed));
+  all_pages_.resize(options.num_pages);
+  std::iota(all_pages_.begin(), all_pages_.end(), 0);
+  std::shuffle(all_pages_.begin(), all_pages_.end(), std::mt19937(options.page_order_seed));
+  FreeAll();
   if (options.backend == nullptr) own_backend_ = std::make_unique<kernels::CpuBackend>(1);
   kernels::Backend& backend = options.backend != nullptr ? *options.backend : *own_backend_;
   auto model = DeepseekModel::Create(backend, std::move(checkpoint), layout_, absl::MakeSpan(pool_),
@@ -56,10 +57,13 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
                                       .with_mtp = options.with_mtp,
                                       .writes_back_kv = options.writes_back_kv,
                                       .records_steps = options.records_steps,
+                                      .device_buffers = options.device_buffers,
                                       .tap = options.tap});
   TANDEM_CHECK(model.ok(), model.status().message());
   model_ = *std::move(model);
 }
+
+void TestModel::FreeAll() { free_pages_ = all_pages_; }
 
 TestSequence TestModel::NewSequence(int64_t num_tokens) {
   TestSequence sequence;
@@ -78,8 +82,11 @@ TestModel::Result TestModel::Append(TestSequence& sequence, absl::Span<const int
   result.hidden.resize(tokens.size() * hidden);
   for (size_t begin = 0; begin < tokens.size(); begin += chunk_size) {
     const int count = static_cast<int>(std::min<size_t>(chunk_size, tokens.size() - begin));
-    const Segment segment{
-        .row_begin = 0, .num_rows = count, .first_position = sequence.num_cached, .page_table = sequence.pages};
+    const Segment segment{.row_begin = 0,
+                          .num_rows = count,
+                          .first_position = sequence.num_cached,
+                          .page_table = sequence.pages,
+                          .device_pages = sequence.device_pages};
     std::vector<int32_t> rows(count);
     std::iota(rows.begin(), rows.end(), 0);
     const absl::Status status = model_->ForwardWithHidden(
@@ -126,6 +133,18 @@ std::vector<uint8_t> TestModel::Records(const TestSequence& sequence, int layer,
     append(layout_.LatentOffset(layer, page) + slot * latent_bytes, latent_bytes);
     append(layout_.IndexOffset(layer, page) + slot * kvcache::kIndexDim, kvcache::kIndexDim);
     append(layout_.IndexOffset(layer, page) + kvcache::kIndexScaleOffset + slot * 4, 4);
+  }
+  return records;
+}
+
+std::vector<uint8_t> TestModel::Latents(const TestSequence& sequence, int layer, int64_t num_tokens) const {
+  const int64_t latent_bytes = kvcache::LatentRecordBytes(layout_.kv_cache_dtype);
+  std::vector<uint8_t> records;
+  for (int64_t position = 0; position < num_tokens; ++position) {
+    const int32_t page = sequence.pages[position / kvcache::kPageTokens];
+    const auto record =
+        pool_.begin() + layout_.LatentOffset(layer, page) + position % kvcache::kPageTokens * latent_bytes;
+    records.insert(records.end(), record, record + latent_bytes);
   }
   return records;
 }

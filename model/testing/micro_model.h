@@ -23,6 +23,7 @@ std::vector<int32_t> GoldenTokens(int n, int vocab_size);
 
 struct TestSequence {
   std::vector<int32_t> pages;
+  std::vector<int32_t> device_pages;  // with HiSparse: its device buffer, for the test to fill in
   int64_t num_cached = 0;
 };
 
@@ -39,6 +40,7 @@ class TestModel final {
     kernels::Backend* backend = nullptr;  // null: the host, one thread
     bool writes_back_kv = true;
     bool records_steps = true;
+    DeviceBufferOptions device_buffers;
   };
   TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options);
 
@@ -61,12 +63,16 @@ class TestModel final {
 
   // The sequence's records of one layer, in order of position: latent record and index key with its scale.
   std::vector<uint8_t> Records(const TestSequence& sequence, int layer, int64_t num_tokens) const;
+  // Of them the latent records alone.
+  std::vector<uint8_t> Latents(const TestSequence& sequence, int layer, int64_t num_tokens) const;
+  // All pages are free again.
+  void FreeAll();
 
  private:
   std::unique_ptr<kernels::Backend> own_backend_;
   kvcache::KvLayout layout_;
   std::vector<uint8_t> pool_;
-  std::vector<int32_t> free_pages_;
+  std::vector<int32_t> all_pages_, free_pages_;
   std::unique_ptr<DeepseekModel> model_;
 };
 
