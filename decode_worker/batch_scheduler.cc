@@ -1,8 +1,10 @@
 #include "decode_worker/batch_scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "decode_worker/hisparse/device_pages.h"
 #include "kvcache/kv_layout.h"
 
 namespace tandem::decode {
@@ -18,6 +20,9 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
   int64_t free = snapshot.num_pages_free;
   int64_t returning = snapshot.num_pages_returning;
   int end = static_cast<int>(sequences.size());  // sequences from here on are retracted
+  std::vector<int> num_device_pages;
+  for (const SequenceView& sequence : sequences) num_device_pages.push_back(sequence.num_device_pages);
+  DevicePagePlan device(snapshot.num_device_pages_free, std::move(num_device_pages));
 
   // Every runnable sequence whose reader has room has one row; what is left over of the step goes to replays, the
   // oldest first.
@@ -32,7 +37,8 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
     const SequenceView& sequence = sequences[i];
     if (!is_stepped(sequence)) continue;
     --stepped_behind;
-    const int num_rows = std::min(sequence.num_rows_pending, rows_left - stepped_behind);
+    const int num_rows =
+        std::min({sequence.num_rows_pending, rows_left - stepped_behind, limits_.num_rows_per_sequence_max});
     TANDEM_CHECK(num_rows >= 1, "a runnable sequence has no row to run");
     const int num_new_pages = std::max(0, kvcache::PagesForTokens(sequence.num_tokens + num_rows) - sequence.num_pages);
     while (num_new_pages > free + returning && end > i + 1) {
@@ -40,27 +46,37 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
       plan.retracted.push_back(end);
       // A running sequence's pages are free at once; those of a transfer return when its fetches have drained.
       (sequences[end].is_runnable ? free : returning) += sequences[end].num_pages - sequences[end].num_pages_shared;
+      device.Return(end);
       stepped_behind -= is_stepped(sequences[end]) ? 1 : 0;
     }
-    if (num_new_pages > free) {
+    const int num_new_device_pages =
+        std::max(0, DevicePagesFor(sequence.num_tokens + num_rows, limits_.num_kept_pages_max) - device.held(i));
+    if (num_new_pages > free || !device.Take(i, num_new_device_pages, end)) {
       ++plan.num_sitting_out;
       continue;
     }
     free -= num_new_pages;
     rows_left -= num_rows;
-    plan.rows.push_back({.sequence_index = i, .num_rows = num_rows, .num_new_pages = num_new_pages});
+    plan.rows.push_back({.sequence_index = i,
+                         .num_rows = num_rows,
+                         .num_new_pages = num_new_pages,
+                         .num_new_device_pages = num_new_device_pages});
   }
+  plan.swapped_out = std::move(device.swapped_out());
   return plan;
 }
 
 int BatchScheduler::PlanAdmission(const AdmissionSnapshot& snapshot) const {
   int64_t free = snapshot.num_pages_free;
+  int64_t device_free = snapshot.num_device_pages - snapshot.num_device_pages_promised;
   int num_holders = snapshot.num_holders;
   int num_admitted = 0;
   for (const Reservation& wanted : snapshot.wanted) {
     if (num_holders + wanted.num_sequences > limits_.num_sequences_max) break;
     if (wanted.num_pages + num_holders > free) break;
+    if (num_holders > 0 && wanted.num_device_pages > device_free) break;
     free -= wanted.num_pages;
+    device_free -= wanted.num_device_pages;
     num_holders += wanted.num_sequences;
     ++num_admitted;
   }

@@ -120,6 +120,98 @@ TEST(BatchSchedulerTest, ARetractedChoiceGivesBackWhatItAloneHolds) {
   EXPECT_THAT(scheduler.PlanStep({.sequences = sequences, .num_pages_free = 0}).retracted, ElementsAre(2));
 }
 
+// ---- HiSparse: two kept pages and one of newest tokens at most ----
+
+const BatchScheduler& HiSparseScheduler() {
+  static const BatchScheduler scheduler(
+      {.num_sequences_max = 8, .num_rows_max = 128, .num_rows_per_sequence_max = 64, .num_kept_pages_max = 2});
+  return scheduler;
+}
+
+TEST(BatchSchedulerTest, ABufferIsTakenWithTheFirstRowAndGrowsWithTheSequence) {
+  std::vector<SequenceView> sequences = {Running(10), Running(64), Running(500)};
+  sequences[1].num_device_pages = 2;
+  sequences[1].num_pages = 2;
+  sequences[2].num_device_pages = 3;
+  const StepPlan plan =
+      HiSparseScheduler().PlanStep({.sequences = sequences, .num_pages_free = 1, .num_device_pages_free = 3});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 2}, PlannedRows{1, 1, 0, 1}, PlannedRows{2, 1, 0, 0}));
+  EXPECT_THAT(plan.swapped_out, IsEmpty());
+}
+
+TEST(BatchSchedulerTest, TheYoungestLeavesItsBufferAndKeepsItsPages) {
+  std::vector<SequenceView> sequences = {Running(64), Running(500), Running(500)};
+  sequences[0].num_device_pages = 2;
+  sequences[0].num_pages = 2;
+  sequences[1].num_device_pages = sequences[2].num_device_pages = 3;
+  const StepPlan plan = HiSparseScheduler().PlanStep({.sequences = sequences, .num_pages_free = 0});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 1}, PlannedRows{1, 1, 0, 0}));
+  EXPECT_THAT(plan.swapped_out, ElementsAre(2));
+  EXPECT_THAT(plan.retracted, IsEmpty());
+  EXPECT_EQ(plan.num_sitting_out, 1);
+}
+
+TEST(BatchSchedulerTest, ReplaysOfASequenceFitItsNewestSlots) {
+  std::vector<SequenceView> sequences = {Running(200)};
+  sequences[0].num_rows_pending = 100;
+  sequences[0].num_pages = 5;
+  const StepPlan plan = HiSparseScheduler().PlanStep({.sequences = sequences, .num_device_pages_free = 3});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 64, 0, 3}));
+}
+
+TEST(BatchSchedulerTest, AdmissionCountsBothPools) {
+  const std::vector<Reservation> wanted = {{1, 3, 3}, {1, 3, 3}, {1, 3, 3}};
+  const auto admitted = [&](int64_t num_device_pages, int64_t num_promised, int num_holders, int64_t num_pages_free) {
+    return HiSparseScheduler().PlanAdmission({.wanted = wanted,
+                                              .num_holders = num_holders,
+                                              .num_pages_free = num_pages_free,
+                                              .num_device_pages = num_device_pages,
+                                              .num_device_pages_promised = num_promised});
+  };
+  EXPECT_EQ(admitted(9, 0, 0, 99), 3);
+  EXPECT_EQ(admitted(8, 0, 0, 99), 2);
+  EXPECT_EQ(admitted(9, 0, 0, 7), 2) << "host pages run out first";
+  EXPECT_EQ(admitted(9, 4, 2, 99), 1);
+  EXPECT_EQ(admitted(2, 0, 0, 99), 1) << "one that is alone gets what there is";
+}
+
+// Whatever is planned, no page of either pool is given twice, and the oldest that can be stepped is.
+TEST(BatchSchedulerTest, NeverOverspendsTheDevicePool) {
+  std::mt19937 rng(11);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+  for (int round = 0; round < 20'000; ++round) {
+    std::vector<SequenceView> sequences;
+    for (int i = draw(1, 8); i > 0; --i) {
+      sequences.push_back(Running(draw(1, 300)));
+      sequences.back().num_rows_pending = draw(1, 5);
+      sequences.back().has_credit = draw(0, 4) > 0;
+      sequences.back().num_device_pages = draw(0, 2) == 0 ? 0 : 1 + std::min(2, sequences.back().num_pages);
+    }
+    int64_t held = 0;
+    for (const SequenceView& sequence : sequences) held += sequence.num_device_pages;
+    const int64_t total = std::max<int64_t>(3, held + draw(0, 4));
+    const StepPlan plan = HiSparseScheduler().PlanStep(
+        {.sequences = sequences, .num_pages_free = draw(0, 3), .num_device_pages_free = total - held});
+    std::vector<int64_t> pages;
+    for (const SequenceView& sequence : sequences) pages.push_back(sequence.num_device_pages);
+    for (const int index : plan.retracted) pages[index] = 0;
+    for (const int index : plan.swapped_out) pages[index] = 0;
+    for (const PlannedRows& rows : plan.rows) {
+      pages[rows.sequence_index] += rows.num_new_device_pages;
+      const SequenceView& sequence = sequences[rows.sequence_index];
+      ASSERT_GE(pages[rows.sequence_index],
+                1 + std::min(2, kvcache::PagesForTokens(sequence.num_tokens + rows.num_rows)));
+    }
+    int64_t sum = 0;
+    for (const int64_t of_sequence : pages) sum += of_sequence;
+    ASSERT_LE(sum, total);
+    if (sequences[0].has_credit && sequences[0].num_pages * 64 >= sequences[0].num_tokens + 5) {
+      ASSERT_FALSE(plan.rows.empty());
+      ASSERT_EQ(plan.rows[0].sequence_index, 0) << "the oldest is stepped";
+    }
+  }
+}
+
 TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
   std::mt19937 rng(5);
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };

@@ -15,6 +15,19 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
              "retraction or a failover.");
   schema.Duration("process.router_grace", &config.router_grace, absl::ZeroDuration(), absl::Minutes(5),
                   "How long the requests of a router live on after its stream is lost.");
+  schema.Bool("process.hisparse.enabled", &config.hisparse.enabled,
+              "Keeps the latent KV of every sequence in host memory and a few selected tokens of each on the device. "
+              "Tokens do not depend on it.");
+  schema.Int("process.hisparse.top_k", &config.hisparse.top_k, {.unit = "tokens", .min = 0, .max = 65536},
+             "Tokens that a row selects: the model's index_topk, which 0 takes; anything else is refused.");
+  schema.Int("process.hisparse.device_buffer_size", &config.hisparse.device_buffer_size,
+             {.unit = "tokens", .min = 0, .max = 1 << 20},
+             "Tokens of one sequence that its device buffer keeps in each layer, beside a page of the newest: a "
+             "multiple of 64, at least top_k; 0 takes twice top_k, in whole pages.");
+  schema.Double("process.hisparse.host_to_device_ratio", &config.hisparse.host_to_device_ratio,
+                {.unit = "", .min = 1, .max = 1000},
+                "Size of the pool on the host, in multiples of process.kv_cache_tokens. Device memory stays that of "
+                "kv_cache_tokens without HiSparse: what index keys leave of it, buffers share.");
   schema.String("process.fault_lane", &config.fault_lane,
                 "Faults that every lane is to suffer, for drills: \"seed=7,drop=0.01,corrupt=0.001,at=12:stall,"
                 "delay_time=20ms\" (drop, fail, delay, reorder, duplicate, corrupt, stall); empty for none.");

@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "base/config.h"
+#include "decode_worker/hisparse/pool_sizes.h"
 #include "worker_shell/worker_config.h"
 
 namespace tandem::decode {
@@ -17,6 +18,7 @@ struct DecodeConfig : worker_shell::WorkerConfig {
 
   int replay_tokens_per_step = 64;
   absl::Duration router_grace = absl::Seconds(2);
+  HiSparseSettings hisparse;
   std::string fault_lane;  // kvtransfer::FaultSpec as text; empty: no faults
 };
 

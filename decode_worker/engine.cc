@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "decode_worker/hisparse/device_pages.h"
 #include "kvcache/kv_layout.h"
 #include "worker_shell/sampling.h"
 
@@ -44,6 +45,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       constraints_(options.vocabulary),
       runner_(executor, constraints_),
       pages_(pool.layout().num_pages),
+      device_pages_(options.num_device_pages),
       page_memory_(pool),
       transfer_(options.transfer, &page_memory_, &clock),
       routers_(options.router_grace),
@@ -51,6 +53,8 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
   TANDEM_CHECK(pool.layout() == options.transfer.layout, "the transfer's layout is not the pool's");
   TANDEM_CHECK(options.context_length_max <= pool.layout().num_pages * kvcache::kPageTokens,
                "the longest sequence does not fit the pool");
+  TANDEM_CHECK(options.num_device_pages >= DevicePagesFor(options.context_length_max, options.batch.num_kept_pages_max),
+               "the oldest sequence always gets its device buffer");
 }
 
 // ---- Arrival ----
@@ -213,7 +217,15 @@ Reservation Engine::ReservationOf(const Request& request) const {
   for (const Sequence& sequence : request.sequences) {
     if (!sequence.has_ended) num_tokens.push_back(request.num_tokens(sequence));
   }
-  return PlanReservation(request.num_prompt_tokens(), num_tokens, options_.batch.num_sequences_max, pages_.num_pages());
+  Reservation reservation =
+      PlanReservation(request.num_prompt_tokens(), num_tokens, options_.batch.num_sequences_max, pages_.num_pages());
+  for (int i = 0; i < reservation.num_sequences; ++i) reservation.num_device_pages += DevicePagesSoon(num_tokens[i]);
+  return reservation;
+}
+
+// With the next page of its growth.
+int Engine::DevicePagesSoon(int64_t num_tokens) const {
+  return DevicePagesFor(num_tokens + kvcache::kPageTokens, options_.batch.num_kept_pages_max);
 }
 
 void Engine::Admit() {
@@ -223,9 +235,18 @@ void Engine::Admit() {
     wanted.push_back(ReservationOf(*request));
   }
   int num_holders = 0;
-  for (const auto& [arrival, request] : holders_) num_holders += request->num_holding_sequences();
-  const int num_admitted =
-      scheduler_.PlanAdmission({.wanted = wanted, .num_holders = num_holders, .num_pages_free = pages_.num_free()});
+  int64_t num_device_pages_promised = 0;
+  for (const auto& [arrival, request] : holders_) {
+    num_holders += request->num_holding_sequences();
+    for (const Sequence& sequence : request->sequences) {
+      if (sequence.HoldsPages()) num_device_pages_promised += DevicePagesSoon(request->num_tokens(sequence));
+    }
+  }
+  const int num_admitted = scheduler_.PlanAdmission({.wanted = wanted,
+                                                     .num_holders = num_holders,
+                                                     .num_pages_free = pages_.num_free(),
+                                                     .num_device_pages = device_pages_.num_pages(),
+                                                     .num_device_pages_promised = num_device_pages_promised});
   for (int i = 0; i < num_admitted; ++i) {
     Request& request = *waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
@@ -460,11 +481,19 @@ void Engine::SettleSequences(Request& request) {
 
 void Engine::ReleasePages(const Request& request, Sequence& sequence) {
   if (!sequence.HoldsPages()) return;
+  ReleaseDevicePages(request, sequence);
   pages_.Release(sequence.pages, request.Owner(sequence));
   sequence.pages.clear();
   sequence.num_written = 0;
   sequence.counts = {};
   has_work_ = true;  // somebody in line may have them
+}
+
+void Engine::ReleaseDevicePages(const Request& request, Sequence& sequence) {
+  if (sequence.device_pages.empty()) return;
+  executor_.ForgetBuffer(sequence.device_pages[0]);
+  device_pages_.Release(sequence.device_pages, request.Owner(sequence));
+  sequence.device_pages.clear();
 }
 
 // What is left to generate waits for pages again.
@@ -569,6 +598,15 @@ std::string Engine::Describe() const {
                           NameOf(request->phase), request->num_prompt_tokens(), num_generated,
                           request->sequences.size(), num_left, request->num_pages(), request->num_open_epochs,
                           request->generate.head.prefill_address());
+  }
+  if (const model::DeviceBufferCounters* buffers = device_buffer_counters(); buffers != nullptr) {
+    absl::StrAppendFormat(&text,
+                          "\nhisparse: %d of %d device pages, %d of %d host pages, %d swap-outs\nlayer hits misses\n",
+                          device_pages_.num_used(), device_pages_.num_pages(), pages_.num_used(), pages_.num_pages(),
+                          counters_.swap_outs);
+    for (size_t layer = 0; layer < buffers->layers.size(); ++layer) {
+      absl::StrAppend(&text, layer, " ", buffers->layers[layer].hits, " ", buffers->layers[layer].misses, "\n");
+    }
   }
   absl::StrAppend(&text, "\nprefill usable lanes_or_why_not\n");
   for (const auto& [peer, status] : peers_) {

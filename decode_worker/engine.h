@@ -62,6 +62,7 @@ struct EngineOptions {
   absl::Duration credit_patience = absl::Seconds(2);    // a sequence whose reader has no room for longer is retracted
   std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
   kvtransfer::TargetOptions transfer;                   // with this worker's incarnation and its pool's layout
+  int64_t num_device_pages = 0;                         // HiSparse: of all device buffers together
 };
 
 // What has happened since the start; never goes back.
@@ -77,6 +78,7 @@ struct EngineCounters {
   int64_t replay_mismatches = 0;
   int64_t retractions = 0;         // in page famine
   int64_t credit_retractions = 0;  // of sequences whose reader had no room
+  int64_t swap_outs = 0;           // of sequences from their device buffers
   int64_t stale_retries = 0;       // ABORTED, tried once more
   int64_t data_loss_retries = 0;   // sums disagreed twice, prefilled once more
   int64_t lanes_quarantined = 0;
@@ -120,6 +122,8 @@ class Engine final {
   const EngineCounters& counters() const { return counters_; }
   const kvtransfer::TransferTarget& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
+  const kvcache::PageAllocator& device_pages() const { return device_pages_; }
+  const model::DeviceBufferCounters* device_buffer_counters() const { return executor_.device_buffer_counters(); }
   int num_parked() const { return static_cast<int>(parked_.size()); }
   int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.
@@ -153,6 +157,7 @@ class Engine final {
   void ExpireDeadlines();
 
   Reservation ReservationOf(const Request& request) const;
+  int DevicePagesSoon(int64_t num_tokens) const;
   void Admit();
   void BeginTransfer(Request& request, const Reservation& reservation);
   void ReservePages(Request& request, const Reservation& reservation);
@@ -173,11 +178,14 @@ class Engine final {
 
   void StepRunning();
   StepPlan PlanStep(std::vector<Member>& members) const;
-  void Grow(const Request& request, Sequence& sequence, int num_new_pages);
+  void Grow(const Request& request, Sequence& sequence, const PlannedRows& rows);
   // The error of a token that could not be drawn.
   absl::Status TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
                          proto::TokenBatch& batch);
   void Retract(const Member& victim);
+  // HiSparse: it keeps its pages, which then have all that it has computed, and gets another buffer before its next
+  // rows. One whose rows cannot be brought back is retracted.
+  void SwapOut(const Member& member);
   // Those whose reader has had no room for so long.
   void RetractWithoutCredit(absl::Duration patience);
   void AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token, proto::TokenBatch& batch);
@@ -189,6 +197,7 @@ class Engine final {
   // After a sequence of a running request has ended or was retracted.
   void SettleSequences(Request& request);
   void ReleasePages(const Request& request, Sequence& sequence);
+  void ReleaseDevicePages(const Request& request, Sequence& sequence);
   void GiveBackPages(Request& request);
   void EndIfNothingIsHeld(Request& request);
 
@@ -209,7 +218,7 @@ class Engine final {
   const BatchScheduler scheduler_;
   worker_shell::AnswerConstraints constraints_;
   StepRunner runner_;
-  kvcache::PageAllocator pages_;
+  kvcache::PageAllocator pages_, device_pages_;
   kvtransfer::HostPageMemory page_memory_;
   kvtransfer::TransferTarget transfer_;
   RouterSessions routers_;

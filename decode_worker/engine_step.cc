@@ -6,6 +6,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/stopping.h"
@@ -36,12 +37,15 @@ StepPlan Engine::PlanStep(std::vector<Member>& members) const {
                        .num_rows_pending = static_cast<int>(request->num_tokens(sequence) - sequence.num_written),
                        .num_tokens = sequence.num_written,
                        .num_pages = static_cast<int>(sequence.pages.size()),
-                       .num_pages_shared = is_oldest_holder ? 0 : request->num_shared_pages()});
+                       .num_pages_shared = is_oldest_holder ? 0 : request->num_shared_pages(),
+                       .num_device_pages = static_cast<int>(sequence.device_pages.size())});
       is_oldest_holder = false;
     }
   }
-  return scheduler_.PlanStep(
-      {.sequences = views, .num_pages_free = pages_.num_free(), .num_pages_returning = num_pages_returning});
+  return scheduler_.PlanStep({.sequences = views,
+                              .num_pages_free = pages_.num_free(),
+                              .num_pages_returning = num_pages_returning,
+                              .num_device_pages_free = device_pages_.num_free()});
 }
 
 void Engine::StepRunning() {
@@ -58,17 +62,21 @@ void Engine::StepRunning() {
     ++counters_.retractions;
     Retract(members[victim]);
   }
+  for (const int index : plan.swapped_out) SwapOut(members[index]);
+  std::erase_if(plan.rows,
+                [&](const PlannedRows& rows) { return !members[rows.sequence_index].sequence->HoldsPages(); });
   if (plan.rows.empty()) return;
 
   std::vector<StepRows> step;
   for (const PlannedRows& rows : plan.rows) {
     Request& request = *members[rows.sequence_index].request;
     Sequence& sequence = *members[rows.sequence_index].sequence;
-    Grow(request, sequence, rows.num_new_pages);
+    Grow(request, sequence, rows);
     const size_t first = sequence.num_written - request.num_prompt_tokens();
     step.push_back({.tokens = absl::MakeConstSpan(sequence.generated).subspan(first, rows.num_rows),
                     .first_position = sequence.num_written,
                     .page_table = sequence.pages,
+                    .device_pages = sequence.device_pages,
                     .choice = static_cast<uint32_t>(sequence.choice),
                     .draws = &request.draws,
                     .counts = &sequence.counts,
@@ -136,13 +144,19 @@ void Engine::RetractWithoutCredit(absl::Duration patience) {
   }
 }
 
-void Engine::Grow(const Request& request, Sequence& sequence, int num_new_pages) {
-  if (num_new_pages == 0) return;
-  auto pages = pages_.Allocate(num_new_pages, request.Owner(sequence));
-  TANDEM_CHECK(pages.ok(), "a planned page is not free");
-  for (const kvcache::PageId page : *pages) {
-    pool_.ZeroPage(page);
-    sequence.pages.push_back(page);
+void Engine::Grow(const Request& request, Sequence& sequence, const PlannedRows& rows) {
+  if (rows.num_new_pages > 0) {
+    auto pages = pages_.Allocate(rows.num_new_pages, request.Owner(sequence));
+    TANDEM_CHECK(pages.ok(), "a planned page is not free");
+    for (const kvcache::PageId page : *pages) {
+      pool_.ZeroPage(page);
+      sequence.pages.push_back(page);
+    }
+  }
+  if (rows.num_new_device_pages > 0) {
+    auto pages = device_pages_.Allocate(rows.num_new_device_pages, request.Owner(sequence));
+    TANDEM_CHECK(pages.ok(), "a planned device page is not free");
+    sequence.device_pages.insert(sequence.device_pages.end(), pages->begin(), pages->end());
   }
 }
 
@@ -183,6 +197,19 @@ void Engine::Retract(const Member& victim) {
   }
   ReleasePages(*victim.request, *victim.sequence);
   SettleSequences(*victim.request);
+}
+
+void Engine::SwapOut(const Member& member) {
+  Sequence& sequence = *member.sequence;
+  if (sequence.device_pages.empty()) return;  // it has been retracted meanwhile
+  ++counters_.swap_outs;
+  const absl::Status status = executor_.WriteBack(
+      {.first_position = sequence.num_written, .page_table = sequence.pages, .device_pages = sequence.device_pages});
+  if (status.ok()) return ReleaseDevicePages(*member.request, sequence);
+  LOG_WARNING("a sequence is retracted: its rows cannot leave the device",
+              {"request", member.request->generate.key.ToString()}, {"status", status});
+  ++counters_.retractions;
+  Retract(member);
 }
 
 }  // namespace tandem::decode

@@ -5,6 +5,7 @@ namespace tandem::decode {
 DecodeMetrics::DecodeMetrics(base::Metrics& m)
     : metrics_(m),
       engine_(m),
+      hisparse_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
       transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),
       transfer_outstanding_fetches_(m.AddGauge("tandem_kv_transfer_outstanding_fetches", "Fetches under way.")),
@@ -72,6 +73,7 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
                   .step_time = step_time,
                   .num_steps = counters.steps,
                   .num_received = counters.requests_received});
+  hisparse_.Update(engine.device_buffer_counters(), engine.device_pages(), counters.swap_outs);
   const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
   transfer_open_epochs_.Set(static_cast<double>(ledger.open_epochs));
   transfer_held_pages_.Set(static_cast<double>(ledger.held_pages));

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "base/metrics.h"
 #include "decode_worker/engine.h"
+#include "decode_worker/hisparse/hisparse_metrics.h"
 #include "kvtransfer/transfer_target.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
@@ -29,6 +30,7 @@ class DecodeMetrics final {
   base::Metrics& metrics_;
   std::map<std::string, std::vector<prometheus::Gauge*>> lane_rates_;  // of peers that are up
   worker_shell::EngineMetrics engine_;
+  HiSparseMetrics hisparse_;
   prometheus::Gauge& transfer_open_epochs_;
   prometheus::Gauge& transfer_held_pages_;
   prometheus::Gauge& transfer_outstanding_fetches_;

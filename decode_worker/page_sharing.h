@@ -20,6 +20,7 @@ int SharedPages(int64_t num_prompt_tokens);
 struct Reservation {
   int num_sequences = 0;
   int num_pages = 0;
+  int num_device_pages = 0;  // HiSparse: taken by and by, as sequences are stepped
   bool operator==(const Reservation&) const = default;
 };
 

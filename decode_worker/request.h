@@ -49,6 +49,7 @@ struct Sequence {
   model::TokenCounts counts;                   // of the prompt and of the generated tokens whose KV is written
   std::optional<model::TokenMatcher> matcher;  // of the same generated tokens, where the answer is constrained
   std::vector<kvcache::PageId> pages;          // page table; the first SharedPages() of them are its siblings', too
+  std::vector<kvcache::PageId> device_pages;   // HiSparse: its buffer; empty: it has none now
 
   // That its reader takes in all, beside those that the router brought itself.
   int64_t credit_tokens = kNoBound;

@@ -33,7 +33,8 @@ absl::StatusOr<absl::Span<const StepRunner::Draw>> StepRunner::Run(absl::Span<co
     segments_.push_back({.row_begin = static_cast<int>(tokens_.size()),
                          .num_rows = static_cast<int>(rows.tokens.size()),
                          .first_position = rows.first_position,
-                         .page_table = rows.page_table});
+                         .page_table = rows.page_table,
+                         .device_pages = rows.device_pages});
     tokens_.insert(tokens_.end(), rows.tokens.begin(), rows.tokens.end());
   }
   logits_rows_.resize(tokens_.size());

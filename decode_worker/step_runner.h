@@ -23,6 +23,7 @@ struct StepRows {
   absl::Span<const uint32_t> tokens;
   int64_t first_position = 0;
   absl::Span<const int32_t> page_table;
+  absl::Span<const int32_t> device_pages;  // as in model::Segment
   uint32_t choice = 0;
   const worker_shell::DrawRules* draws = nullptr;
   model::TokenCounts* counts = nullptr;    // of what comes before the rows; the rows are added, each before its draw

@@ -11,6 +11,7 @@
 #include "base/peer_security.h"
 #include "base/status_macros.h"
 #include "decode_worker/engine.h"
+#include "decode_worker/hisparse/pool_sizes.h"
 #include "decode_worker/host_memory.h"
 #include "decode_worker/metrics.h"
 #include "decode_worker/outbox.h"
@@ -18,6 +19,8 @@
 #include "decode_worker/router_service.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/lane_set.h"
+#include "model/device_buffers.h"
+#include "model/model_config.h"
 #include "worker_shell/compute_device.h"
 #include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
@@ -49,7 +52,7 @@ class Worker::Core final : public Outbox {
     if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
   }
 
-  absl::Status Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout);
+  absl::Status Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout, const PoolSizes& sizes);
   absl::Status Drain(absl::Duration timeout);
 
   int rpc_port() const { return service_->port(); }
@@ -102,24 +105,37 @@ class Worker::Core final : public Outbox {
   std::unique_ptr<base::AdminHttpServer> admin_;
 };
 
-absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout) {
+absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
+                                 const PoolSizes& sizes) {
   ASSIGN_OR_RETURN(security_, base::PeerSecurity::Load(config_.peers, clock_));
   const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_, model.BuildExecutor(*backend_, layout, pool_bytes,
-                                                  {.num_rows_max = num_rows_max, .writes_back_kv = false}));
+  ASSIGN_OR_RETURN(executor_,
+                   model.BuildExecutor(*backend_, layout, pool_bytes,
+                                       {.num_rows_max = num_rows_max,
+                                        .writes_back_kv = false,
+                                        .device_buffers = {.num_pages = sizes.num_device_pages,
+                                                           .num_buffer_pages_max = 1 + sizes.num_kept_pages_max,
+                                                           .clock = &clock_}}));
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
 
+  BatchLimits batch{.num_sequences_max = config_.max_running_requests, .num_rows_max = num_rows_max};
+  if (config_.hisparse.enabled) {
+    batch.num_rows_per_sequence_max = model::DeviceBuffers::kRowsPerSequenceMax;
+    batch.num_kept_pages_max = sizes.num_kept_pages_max;
+    LOG_INFO("hisparse is on", {"pools", Describe(sizes)});
+  }
   engine_ = std::make_unique<Engine>(
-      EngineOptions{.batch = {.num_sequences_max = config_.max_running_requests, .num_rows_max = num_rows_max},
+      EngineOptions{.batch = batch,
                     .num_waiting_max = config_.max_queued_requests,
                     .context_length_max = context_length_max,
                     .router_grace = config_.router_grace,
                     .vocabulary = std::move(vocabulary),
-                    .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}}},
+                    .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}},
+                    .num_device_pages = sizes.num_device_pages},
       clock_, *executor_, pool, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
@@ -252,13 +268,21 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config
                                                                   .instruction_level = config.instruction_level}));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
                    worker_shell::ServedModel::Open(config.cluster, backend->numerics_id()));
-  const kvcache::KvLayout layout = model.LayoutFor(config.kv_cache_tokens);
+  const model::ModelConfig& shape = model.config();
+  const kvcache::KvLayout one_page = model.LayoutFor(kvcache::kPageTokens);
+  ASSIGN_OR_RETURN(const PoolSizes sizes, PlanPools(config.hisparse,
+                                                    {.index_topk = shape.index_topk,
+                                                     .num_main_layers = shape.num_hidden_layers,
+                                                     .has_mtp = one_page.num_layers > shape.num_hidden_layers,
+                                                     .kv_cache_dtype = one_page.kv_cache_dtype},
+                                                    config.kv_cache_tokens));
+  const kvcache::KvLayout layout = model.LayoutFor(sizes.num_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
-  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config.kv_cache_tokens, layout.pool_bytes(), available_bytes));
+  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(sizes.num_tokens, layout.pool_bytes(), available_bytes));
   // The scratch of lane warm-ups lies behind the pool.
   ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
   auto core = std::make_unique<Core>(config, clock, std::move(backend), std::move(memory));
-  RETURN_IF_ERROR(core->Start(model, layout));
+  RETURN_IF_ERROR(core->Start(model, layout, sizes));
   return std::unique_ptr<Worker>(new Worker(std::move(core)));
 }
 

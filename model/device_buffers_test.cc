@@ -293,7 +293,8 @@ TEST_P(DeviceBuffersTest, RefusesWhatDoesNotFitAndTouchesNothing) {
   std::vector<uint8_t> pool(on->layout().pool_bytes());
   auto both = DeepseekModel::Create(*backend_, checkpoint_, on->layout(), absl::MakeSpan(pool),
                                     {.device_buffers = {.num_pages = 8, .num_buffer_pages_max = 3}});
-  EXPECT_EQ(both.status().message(), "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
+  EXPECT_EQ(both.status().message(),
+            "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, DeviceBuffersTest, ::testing::Bool(),

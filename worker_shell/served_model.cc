@@ -124,7 +124,8 @@ model::DeepseekModelOptions ServedModel::ModelOptions(const kvcache::KvLayout& l
                                                       const ExecutorOptions& options) const {
   return {.num_rows_max = options.num_rows_max,
           .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
-          .writes_back_kv = options.writes_back_kv};
+          .writes_back_kv = options.writes_back_kv,
+          .device_buffers = options.device_buffers};
 }
 
 absl::StatusOr<std::shared_ptr<const model::ModelWeights>> ServedModel::MakeWeights(kernels::Backend& backend) const {

@@ -16,6 +16,7 @@
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
 #include "model/deepseek_model.h"
+#include "model/device_buffers.h"
 #include "model/model_config.h"
 #include "model/model_executor.h"
 #include "model/rank_group.h"
@@ -26,8 +27,9 @@
 namespace tandem::worker_shell {
 
 struct ExecutorOptions {
-  int num_rows_max = 1;        // of one batch
-  bool writes_back_kv = true;  // whether somebody reads, in the pool, what the executor writes
+  int num_rows_max = 1;                       // of one batch
+  bool writes_back_kv = true;                 // whether somebody reads, in the pool, what the executor writes
+  model::DeviceBufferOptions device_buffers;  // HiSparse
 };
 
 class ServedModel final {
@@ -40,6 +42,7 @@ class ServedModel final {
   const proto::Fingerprint& fingerprint() const { return fingerprint_; }
   // Of proto/page_key.h: pages of workers whose fingerprints differ have nothing in common. Never 0.
   uint64_t page_key_domain() const;
+  const model::ModelConfig& config() const { return config_; }
   int num_layers() const;  // that have KV pages
   int64_t context_length() const { return context_length_; }
   // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.

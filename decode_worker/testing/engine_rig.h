@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "kvcache/kv_layout.h"
 #include "proto/credit.h"
+#include "tests/sim/hisparse_model.h"
 #include "tests/sim/mirror_model.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/pool_memory.h"
@@ -47,17 +48,21 @@ class EngineRig final : public Outbox {
   static constexpr int kNumLayers = 2, kPrefillPages = 64;
   static constexpr uint32_t kStopToken = 3;
 
-  explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320)
+  explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320,
+                     const sim::HiSparseOptions& hisparse = {})
       : context_length_max_(std::min<int64_t>(context_length_max, num_pages * kvcache::kPageTokens)),
         memory_({.num_layers = kNumLayers, .num_pages = num_pages}),
-        model_(memory_.pool(), kModel),
+        model_(BuildModel(memory_.pool(), num_sequences_max + 16, hisparse)),
         prefill_({.num_layers = kNumLayers, .num_pages = kPrefillPages}, kModel, kPrefill, clock_),
-        engine_({.batch = {.num_sequences_max = num_sequences_max, .num_rows_max = num_sequences_max + 16},
+        engine_({.batch = {.num_sequences_max = num_sequences_max,
+                           .num_rows_max = num_sequences_max + 16,
+                           .num_kept_pages_max = hisparse.num_kept_pages_max},
                  .num_waiting_max = 16,
                  .context_length_max = context_length_max_,
                  .vocabulary = sim::SimVocabulary(kModel.vocab_size),
-                 .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}}},
-                clock_, model_, memory_.pool(), *this) {
+                 .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}},
+                 .num_device_pages = hisparse.num_device_pages},
+                clock_, *model_, memory_.pool(), *this) {
     AttachRouter(1);
     proto::RouterMessage set;
     set.mutable_prefill_set()->add_bootstrap_addresses(kPeer);
@@ -319,6 +324,7 @@ class EngineRig final : public Outbox {
   void ExpectNothingHeld() {
     EXPECT_TRUE(engine_.IsAtRest());
     EXPECT_EQ(engine_.pages().num_used(), 0);
+    EXPECT_EQ(engine_.device_pages().num_used(), 0);
     EXPECT_THAT(engine_.pages().Holders(), ::testing::IsEmpty());
     EXPECT_EQ(engine_.transfer().ledger(), kvtransfer::TargetLedger());
     EXPECT_EQ(prefill_.num_pages_used(), 0);
@@ -336,6 +342,11 @@ class EngineRig final : public Outbox {
   const std::vector<std::string>& linked() const { return linked_; }  // whom it wants a link with
 
  private:
+  static std::unique_ptr<model::ModelExecutor> BuildModel(const kvcache::KvPool& pool, int num_rows_max,
+                                                          const sim::HiSparseOptions& hisparse) {
+    if (hisparse.num_device_pages == 0) return std::make_unique<sim::MirrorModel>(pool, kModel);
+    return std::make_unique<sim::HiSparseModel>(pool, kModel, num_rows_max, hisparse);
+  }
   // As the router does: the next position is taken, an equal duplicate is dropped.
   void Take(const proto::SequenceTokens& tokens) {
     const RequestKey key = RequestKey::From(tokens.key());
@@ -358,7 +369,7 @@ class EngineRig final : public Outbox {
   base::FakeClock clock_;
   const int64_t context_length_max_;
   sim::PoolMemory memory_;
-  sim::MirrorModel model_;
+  const std::unique_ptr<model::ModelExecutor> model_;
   sim::WholePromptPrefill prefill_;
   Engine engine_;
   std::deque<kvtransfer::StartFetch> fetches_;

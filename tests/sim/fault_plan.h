@@ -27,6 +27,9 @@ struct FaultPlan {
   int max_running_requests = 0;
   int num_lanes = 2;
   int64_t credit_bytes = 0;  // of each request
+  // Every decode worker has HiSparse with device pages for so many whole buffers; 0: some have it, by their
+  // incarnation.
+  int num_device_buffers = 0;
 
   // Times that a fault of this kind strikes while faults last.
   int prefill_crashes = 0;

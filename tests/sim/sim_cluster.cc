@@ -21,7 +21,7 @@ std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
                       " router_lost=", num_router_lost, " again=", num_again, " resumed=", num_resumed,
                       " of_several_choices=", num_of_several_choices, " retractions=", retractions,
-                      " credit_retractions=", credit_retractions, " said_again=", said_again,
+                      " credit_retractions=", credit_retractions, " swap_outs=", swap_outs, " said_again=", said_again,
                       " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " leases_lapsed=", leases_lapsed,
                       " events=", num_events, " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
@@ -296,8 +296,8 @@ void SimCluster::CheckAtRest() {
     if (decode == nullptr) continue;
     const decode::Engine& engine = decode->engine();
     const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
-    if (!engine.IsAtRest() || engine.pages().num_used() != 0 || ledger != kvtransfer::TargetLedger() ||
-        decode->num_fetches() != 0) {
+    if (!engine.IsAtRest() || engine.pages().num_used() + engine.device_pages().num_used() != 0 ||
+        ledger != kvtransfer::TargetLedger() || decode->num_fetches() != 0) {
       violations_.Add(absl::StrCat("decode is not at rest: pages=", engine.pages().num_used(),
                                    " epochs=", ledger.open_epochs, " fetches=", ledger.outstanding_fetches, "\n",
                                    engine.Describe()));
@@ -338,6 +338,7 @@ RunSummary SimCluster::Summarise() const {
     if (decode == nullptr) continue;
     summary.retractions += decode->engine().counters().retractions;
     summary.credit_retractions += decode->engine().counters().credit_retractions;
+    summary.swap_outs += decode->engine().counters().swap_outs;
     summary.said_again += decode->engine().counters().tokens_said_again;
     summary.tokens_replayed += decode->engine().counters().tokens_replayed;
     summary.wrong_sums += decode->engine().transfer().counters().wrong_sums;

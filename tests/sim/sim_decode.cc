@@ -21,7 +21,23 @@ proto::WorkerHello HelloOf(const WorkerName& name, uint64_t incarnation, int64_t
   return hello;
 }
 
-std::unique_ptr<model::ModelExecutor> BuildModel(uint64_t incarnation, const kvcache::KvPool& pool) {
+int NumRowsMax(const FaultPlan& plan) { return plan.max_running_requests + 32; }
+
+// A quarter of the decode workers has it, with buffers that never grow or grow to four kept pages, for one whole buffer
+// or a few.
+HiSparseOptions HiSparseOf(uint64_t incarnation, const FaultPlan& plan) {
+  if (plan.num_device_buffers == 0 && (incarnation & 12) != 4) return {};
+  const int num_kept_pages_max = (incarnation & 16) != 0 ? 1 : 4;
+  const int num_buffers =
+      plan.num_device_buffers > 0 ? plan.num_device_buffers : 1 + static_cast<int>(incarnation >> 5 & 3);
+  return {.num_device_pages = num_buffers * (1 + num_kept_pages_max), .num_kept_pages_max = num_kept_pages_max};
+}
+
+std::unique_ptr<model::ModelExecutor> BuildModel(uint64_t incarnation, const kvcache::KvPool& pool,
+                                                 const FaultPlan& plan, const HiSparseOptions& hisparse) {
+  if (hisparse.num_device_pages > 0) {
+    return std::make_unique<HiSparseModel>(pool, kSimModel, NumRowsMax(plan), hisparse);
+  }
   if ((incarnation & 2) != 0) return std::make_unique<MirrorModel>(pool, kSimModel);
   return std::make_unique<HashModel>(pool, kSimModel);
 }
@@ -38,13 +54,17 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
       incarnation_(events.Draw() | 1),
       layout_({.num_layers = kSimLayers, .num_pages = plan.decode_pages}),
       memory_(layout_),
-      model_(BuildModel(incarnation_, memory_.pool())),
-      engine_(
-          {.batch = {.num_sequences_max = plan.max_running_requests, .num_rows_max = plan.max_running_requests + 32},
-           .num_waiting_max = kSimLineMax,
-           .context_length_max = layout_.num_pages * kvcache::kPageTokens,
-           .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}}},
-          events.clock(), *model_, memory_.pool(), *this),
+      hisparse_(HiSparseOf(incarnation_, plan)),
+      model_(BuildModel(incarnation_, memory_.pool(), plan, hisparse_)),
+      engine_({.batch = {.num_sequences_max = plan.max_running_requests,
+                         .num_rows_max = NumRowsMax(plan),
+                         .num_rows_per_sequence_max = model::DeviceBuffers::kRowsPerSequenceMax,
+                         .num_kept_pages_max = hisparse_.num_kept_pages_max},
+               .num_waiting_max = kSimLineMax,
+               .context_length_max = layout_.num_pages * kvcache::kPageTokens,
+               .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}},
+               .num_device_pages = hisparse_.num_device_pages},
+              events.clock(), *model_, memory_.pool(), *this),
       actor_(std::make_shared<EngineActor<decode::Engine>>(events, plan, engine_)),
       live_(std::make_shared<SimLiveServer>(
           events, HelloOf(name, incarnation_, layout_.num_pages),

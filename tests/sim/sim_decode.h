@@ -17,6 +17,7 @@
 #include "tests/sim/event_queue.h"
 #include "tests/sim/fault_plan.h"
 #include "tests/sim/hash_model.h"
+#include "tests/sim/hisparse_model.h"
 #include "tests/sim/mirror_model.h"
 #include "tests/sim/pool_memory.h"
 #include "tests/sim/sim_link.h"
@@ -79,6 +80,7 @@ class SimDecode final : public decode::Outbox, public std::enable_shared_from_th
   const uint64_t incarnation_;
   const kvcache::KvLayout layout_;
   PoolMemory memory_;
+  const HiSparseOptions hisparse_;
   const std::unique_ptr<model::ModelExecutor> model_;  // every other decode worker computes as on a device
   decode::Engine engine_;
   std::shared_ptr<EngineActor<decode::Engine>> actor_;

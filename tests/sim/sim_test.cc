@@ -52,6 +52,33 @@ TEST(SimDirectedTest, PagesKeptForADecodeWorkerThatIsLostForGoodComeBackWithItsL
   }
 }
 
+// Every decode worker with HiSparse and buffers for fewer sequences than run, among crashes and lost streams.
+TEST(SimDirectedTest, SequencesThatShareTooFewDeviceBuffersGetTheirAnswers) {
+  FaultPlan plan;
+  plan.num_decodes = 2;
+  plan.num_requests = 40;
+  plan.num_bursts = 4;
+  plan.max_new_tokens = 120;
+  plan.prefill_pages = 24;
+  plan.decode_pages = 24;
+  plan.chunked_prefill_size = 64;
+  plan.max_running_requests = 8;
+  plan.credit_bytes = 16 * 1024;
+  plan.num_device_buffers = 2;
+  plan.decode_crashes = 1;
+  plan.router_link_cuts = 2;
+  plan.cancel = 0.1;
+  plan.faults_end = absl::Seconds(12);
+  int64_t swap_outs = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const RunSummary summary = SimCluster(seed, plan).Run();
+    swap_outs += summary.swap_outs;
+    EXPECT_GT(summary.num_complete, 10) << "seed " << seed;
+    for (const std::string& violation : summary.violations) ADD_FAILURE() << "seed " << seed << ": " << violation;
+  }
+  EXPECT_GT(swap_outs, 0);
+}
+
 // Without this a seed would repeat nothing.
 TEST(SimDeterminismTest, ASeedRepeatsItsRunToTheEvent) {
   const RunSummary first = SimCluster(5).Run();
