@@ -27,7 +27,8 @@ void ServeBody(const BodyEndpointParts& parts, std::shared_ptr<Exchange> exchang
   std::string body = exchange->TakeBody();
   if (body.size() <= kInlineBytesMax) return Answer(*exchange, answer(body, *parts.context));
   // The exchange is the shard's: it travels through the pool untouched, and its last owner is on the shard's thread.
-  asio::post(*parts.thread_pool, [parts, answer, body = std::move(body), exchange = std::move(exchange)]() mutable {
+  asio::thread_pool& lane = parts.preparation->For(body.size());
+  asio::post(lane, [parts, answer, body = std::move(body), exchange = std::move(exchange)]() mutable {
     auto text = std::make_shared<absl::StatusOr<std::string>>(answer(body, *parts.context));
     parts.post([text, exchange = std::move(exchange)] { Answer(*exchange, std::move(*text)); });
   });

@@ -9,11 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "router/http/exchange.h"
+#include "router/preparation_threads.h"
 #include "router/prepared_request.h"
-
-namespace boost::asio {
-class thread_pool;
-}
 
 namespace tandem::router {
 
@@ -23,7 +20,7 @@ using AnswerBody = absl::StatusOr<std::string> (*)(absl::string_view body, const
 struct BodyEndpointParts {  // outlive the exchanges
   // To the shard's thread, for as long as there is one.
   std::function<void(std::function<void()> work)> post;
-  boost::asio::thread_pool* thread_pool = nullptr;
+  PreparationThreads* preparation = nullptr;
   const ModelContext* context = nullptr;
 };
 

@@ -11,8 +11,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "boost/asio/post.hpp"
+#include "boost/asio/thread_pool.hpp"
 #include "boost/json.hpp"
 #include "gtest/gtest.h"
+#include "router/preparation_threads.h"
 #include "router/testing/router_fixture.h"
 
 namespace tandem::router {
@@ -106,7 +108,7 @@ TEST_F(EndpointsTest, NobodyWaitsForTheFormOfAnothersAnswer) {
   StartPair();
   decode_->AnswerEverything(B::Bytes("ab"), proto::FINISH_REASON_LENGTH);
   absl::Notification is_busy, may_go_on;
-  boost::asio::post(thread_pool_, [&] {
+  boost::asio::post(preparation_.For(0), [&] {
     is_busy.Notify();
     may_go_on.WaitForNotification();
   });
@@ -122,6 +124,30 @@ TEST_F(EndpointsTest, NobodyWaitsForTheFormOfAnothersAnswer) {
   const RawClient::Response response = constrained.ReadResponse();
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(json::parse(response.body).at("text").as_string(), "ab");
+}
+
+// A huge body takes seconds: those of others wait for each other, everybody else's bodies and forms for none of them.
+TEST_F(EndpointsTest, NobodyWaitsForTheHugeBodiesOfOthers) {
+  StartPair();
+  decode_->AnswerEverything(B::Bytes("ab"), proto::FINISH_REASON_LENGTH);
+  constexpr size_t kHuge = PreparationThreads::kHugeBodyBytes + 1;
+  absl::Notification is_busy, may_go_on;
+  boost::asio::post(preparation_.For(kHuge), [&] {
+    is_busy.Notify();
+    may_go_on.WaitForNotification();
+  });
+  is_busy.WaitForNotification();
+  const auto tokenize = [](size_t num_bytes) {
+    return Post("/tokenize", absl::StrCat(R"({"prompt":")", std::string(num_bytes, 'x'), R"("})"));
+  };
+  RawClient huge(port());
+  ASSERT_TRUE(huge.Send(tokenize(kHuge)));
+  RawClient large(port());
+  ASSERT_TRUE(large.Send(tokenize(kHuge / 2)));
+  EXPECT_EQ(large.ReadResponse().status, 200);
+  EXPECT_EQ(AskPost("/generate", R"({"text":"x","sampling_params":{"regex":"[ab]{2}"}})").status, 200);
+  may_go_on.Notify();
+  EXPECT_EQ(huge.ReadResponse().status, 200);
 }
 
 TEST_F(EndpointsTest, AnAbortEndsTheAnswerWhereItStands) {

@@ -24,7 +24,6 @@
 #include "base/peer_security.h"
 #include "base/shutdown.h"
 #include "base/status_macros.h"
-#include "boost/asio/thread_pool.hpp"
 #include "router/abort_relay.h"
 #include "router/access_control.h"
 #include "router/chat/prompt_format.h"
@@ -35,6 +34,7 @@
 #include "router/discovery/kubernetes_discovery.h"
 #include "router/discovery/worker_directory.h"
 #include "router/metrics.h"
+#include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
@@ -42,8 +42,6 @@
 
 namespace tandem::router {
 namespace {
-
-constexpr int kPreparationThreads = 1;  // large bodies only; a second core is the workers' on a small machine
 
 std::string DefaultInstance(int port) {
   char host[256] = "router";
@@ -210,7 +208,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<base::PeerSecurity> peers,
                    base::PeerSecurity::Load(config.peers, base::RealClock()));
-  boost::asio::thread_pool thread_pool(kPreparationThreads);
+  PreparationThreads preparation;
   ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<Shard>> shards,
                    StartShards(config, {.context = &context,
                                         .metrics = &metrics,
@@ -222,7 +220,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .cors = &cors,
                                         .tls = tls.get(),
                                         .peers = peers.get(),
-                                        .thread_pool = &thread_pool}));
+                                        .preparation = &preparation}));
   Discovery discovery(DiscoverySources(config), config.discovery_interval, &directory);
   std::optional<KubernetesDiscovery> kubernetes;
   if (kubernetes_options.has_value()) kubernetes.emplace(*kubernetes_options, &base::RealClock(), &directory);

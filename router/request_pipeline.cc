@@ -22,6 +22,7 @@
 #include "router/answer_writer.h"
 #include "router/constraint_compilation.h"
 #include "router/openai/api_error.h"
+#include "router/preparation_threads.h"
 #include "router/prompt_run.h"
 #include "router/request_state.h"
 
@@ -189,9 +190,9 @@ asio::awaitable<absl::StatusOr<PreparedRequest>> RequestPipeline::Run::Prepare()
     if (!prepared.ok() || !prepared->constraint.has_value()) co_return prepared;
     short_one = *std::move(prepared);
   }
+  asio::thread_pool& lane = parts_.preparation->For(body.size());
   absl::StatusOr<PreparedRequest> prepared = co_await asio::co_spawn(
-      *parts_.thread_pool, PrepareAside(std::move(body), prepare_, std::move(short_one), parts_.context),
-      asio::use_awaitable);
+      lane, PrepareAside(std::move(body), prepare_, std::move(short_one), parts_.context), asio::use_awaitable);
   co_return prepared;
 }
 

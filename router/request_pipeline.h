@@ -22,12 +22,12 @@
 #include "router/cluster.h"
 #include "router/http/exchange.h"
 #include "router/metrics.h"
+#include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/resume_pace.h"
 
 namespace boost::asio {
 class io_context;
-class thread_pool;
 }  // namespace boost::asio
 
 namespace tandem::router {
@@ -67,7 +67,7 @@ class RequestPipeline final {
  public:
   struct Parts {  // all outlive the pipeline
     boost::asio::io_context* io_context = nullptr;
-    boost::asio::thread_pool* thread_pool = nullptr;  // shared by the shards
+    PreparationThreads* preparation = nullptr;  // shared by the shards
     const base::Clock* clock = nullptr;
     const ModelContext* context = nullptr;
     Cluster* cluster = nullptr;

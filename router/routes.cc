@@ -135,7 +135,7 @@ const Routes::Route* Routes::FindRoute(const std::string& path) {
 
 Routes::Routes(const Parts& parts, std::string instance, ModelCard model_card)
     : parts_(parts),
-      body_parts_({parts.post, parts.thread_pool, parts.context}),
+      body_parts_({parts.post, parts.preparation, parts.context}),
       instance_(std::move(instance)),
       model_card_(std::move(model_card)) {}
 

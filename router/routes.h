@@ -17,6 +17,7 @@
 #include "router/discovery/worker_directory.h"
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
+#include "router/preparation_threads.h"
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
 #include "router/server_information.h"
@@ -33,7 +34,7 @@ class Routes final : public HttpHandler {
     RouterMetrics* metrics = nullptr;
     const Admission* admission = nullptr;
     const ModelContext* context = nullptr;
-    boost::asio::thread_pool* thread_pool = nullptr;
+    PreparationThreads* preparation = nullptr;
     AbortRelay* abort_relay = nullptr;
     AbortRelay::Post post;  // to this shard's thread
     const base::Clock* clock = nullptr;

@@ -90,7 +90,7 @@ class Shard::Loop final {
                  MakeGrpcWorkerChannelFactory(
                      [poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); }, *shared.peers)),
         pipeline_({.io_context = io_context_.get(),
-                   .thread_pool = shared.thread_pool,
+                   .preparation = shared.preparation,
                    .clock = &clock_,
                    .context = shared.context,
                    .cluster = &cluster_,
@@ -104,7 +104,7 @@ class Shard::Loop final {
                  .metrics = shared.metrics,
                  .admission = &admission_,
                  .context = shared.context,
-                 .thread_pool = shared.thread_pool,
+                 .preparation = shared.preparation,
                  .abort_relay = shared.abort_relay,
                  .post = [poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); },
                  .clock = &clock_,

@@ -21,6 +21,7 @@
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
 #include "router/metrics.h"
+#include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
@@ -55,7 +56,7 @@ class Shard final {
     const CorsPolicy* cors = nullptr;
     TlsCertificate* tls = nullptr;        // null: plain HTTP
     base::PeerSecurity* peers = nullptr;  // towards workers; outlives the shard
-    boost::asio::thread_pool* thread_pool = nullptr;
+    PreparationThreads* preparation = nullptr;
   };
 
   // Listens and starts to connect to the workers; serves from here on. UNAVAILABLE where the port is taken.

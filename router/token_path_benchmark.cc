@@ -21,12 +21,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "boost/asio/io_context.hpp"
-#include "boost/asio/thread_pool.hpp"
 #include "router/admission.h"
 #include "router/chat_preparation.h"
 #include "router/cluster.h"
 #include "router/metrics.h"
 #include "router/openai/json_text.h"
+#include "router/preparation_threads.h"
 #include "router/request_pipeline.h"
 #include "router/testing/fake_channel.h"
 
@@ -102,7 +102,7 @@ class Streams {
       : cluster_(ClusterOptions(), channels_.Factory()),
         admission_({.in_flight_max = num_streams + 1}, clock_),
         pipeline_({.io_context = &io_context_,
-                   .thread_pool = &thread_pool_,
+                   .preparation = &preparation_,
                    .clock = &clock_,
                    .context = &context_,
                    .cluster = &cluster_,
@@ -217,7 +217,7 @@ class Streams {
 
   const base::Clock& clock_ = base::RealClock();
   boost::asio::io_context io_context_{1};
-  boost::asio::thread_pool thread_pool_{1};
+  PreparationThreads preparation_;
   WordTokenizer tokenizer_;
   ModelContext context_;
   RouterMetrics metrics_;

@@ -124,7 +124,10 @@ absl::StatusOr<const OrderedJson*> JsonSchema::Keep(OrderedJson schema, const st
 }
 
 absl::StatusOr<const OrderedJson*> JsonSchema::Flatten(const OrderedJson& schema, std::string* pointer, int depth) {
-  if (depth > kReferencesMax) return Refuse(*pointer, "refers to itself with nothing in between");
+  if (depth > kReferencesMax) {
+    return Refuse(*pointer, absl::StrCat("refers to itself with nothing in between, or to others more than ",
+                                         kReferencesMax, " deep"));
+  }
   if (schema.kind != Kind::kObject) return &schema;
   RETURN_IF_ERROR(CheckKeywords(schema, *pointer));
   if (schema.Find("$ref") != nullptr) {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "boost/asio/thread_pool.hpp"
 #include "gtest/gtest.h"
 #include "router/abort_relay.h"
 #include "router/access_control.h"
 #include "router/cors.h"
 #include "router/metrics.h"
+#include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
 #include "router/shard.h"
@@ -43,7 +43,7 @@ class RouterTest : public testing::Test {
             .access = &access_,
             .cors = &cors_,
             .peers = peers_.get(),
-            .thread_pool = &thread_pool_};
+            .preparation = &preparation_};
   }
   bool AwaitReady(int status = 200);
   int port() const { return shard_->port(); }
@@ -78,7 +78,7 @@ class RouterTest : public testing::Test {
   AbortRelay abort_relay_;
   AccessControl access_;
   CorsPolicy cors_;
-  boost::asio::thread_pool thread_pool_{1};
+  PreparationThreads preparation_;
   Shard::Options options_;
   std::unique_ptr<FakeWorker> prefill_;
   std::unique_ptr<FakeWorker> decode_;

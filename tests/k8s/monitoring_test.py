@@ -67,3 +67,13 @@ def test_panels_have_titles_units_and_places_of_their_own():
         taken |= cells
         assert panel["title"] and panel["fieldConfig"]["defaults"]["unit"]
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+
+
+def test_the_names_that_sglangs_are_mapped_to_exist():
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.split("### From SGLang's names\n")[1].split("### ")[0]
+    everywhere = {name for role in ("router", "prefill", "decode") for name in documented(role)}
+    named = re.findall(r"\b(tandem_\w+)(?:\{role=\"(\w+)\"\})?", section)
+    assert len(named) > 20
+    for metric, role in named:
+        assert metric in (documented(role) if role else everywhere), f"{metric} of {role or 'any role'}"
