@@ -155,7 +155,8 @@ TEST(JsonSchemaTest, ASchemaThatNothingSatisfiesIsRefused) {
   EXPECT_EQ(Error(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"),
             "schema: no answer satisfies it");
   EXPECT_EQ(Error(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"), "schema: refers to itself with nothing in between");
-  EXPECT_EQ(Error(R"({"allOf":[{"$ref":"#"}]})"), "schema: refers to itself with nothing in between, or to others more than 16 deep (at /allOf/0)");
+  EXPECT_EQ(Error(R"({"allOf":[{"$ref":"#"}]})"),
+            "schema: refers to itself with nothing in between, or to others more than 32 deep (at /allOf/0)");
   EXPECT_EQ(Error(R"({"allOf":[{"type":"string"},{"type":"null"}]})"), "schema: no answer satisfies it");
   EXPECT_EQ(Error(R"({"minLength":3,"maxLength":2,"type":"string"})"), "schema: no answer satisfies it");
 }
