@@ -62,8 +62,34 @@ StepPlan BatchScheduler::PlanStep(const StepSnapshot& snapshot) const {
                          .num_new_pages = num_new_pages,
                          .num_new_device_pages = num_new_device_pages});
   }
+  GrantDrafts(sequences, rows_left, free, plan);
   plan.swapped_out = std::move(device.swapped_out());
   return plan;
+}
+
+// The oldest first; a window is cut to the pages that there are. As many as there are sequences stay free, so that in
+// the next step each can grow.
+void BatchScheduler::GrantDrafts(absl::Span<const SequenceView> sequences, int rows_left, int64_t free,
+                                 StepPlan& plan) const {
+  free = std::max<int64_t>(0, free - static_cast<int64_t>(sequences.size()));
+  for (PlannedRows& rows : plan.rows) {
+    const SequenceView& sequence = sequences[rows.sequence_index];
+    if (rows.num_rows < sequence.num_rows_pending) continue;
+    const int64_t num_tokens = sequence.num_tokens + rows.num_rows;
+    const int64_t num_pages = sequence.num_pages + rows.num_new_pages;
+    int64_t room = (num_pages + free) * kvcache::kPageTokens - num_tokens;
+    room = std::min<int64_t>(room, limits_.num_rows_per_sequence_max - rows.num_rows);
+    if (DevicePagesFor(num_tokens + sequence.num_drafts, limits_.num_kept_pages_max) >
+        DevicePagesFor(num_tokens, limits_.num_kept_pages_max)) {
+      room = std::min(room, kvcache::PagesForTokens(num_tokens) * int64_t{kvcache::kPageTokens} - num_tokens);
+    }
+    rows.num_drafts = static_cast<int>(std::min<int64_t>({sequence.num_drafts, rows_left, room}));
+    const int64_t num_pages_more =
+        std::max<int64_t>(0, kvcache::PagesForTokens(num_tokens + rows.num_drafts) - num_pages);
+    rows.num_new_pages += static_cast<int>(num_pages_more);
+    free -= num_pages_more;
+    rows_left -= rows.num_drafts;
+  }
 }
 
 int BatchScheduler::PlanAdmission(const AdmissionSnapshot& snapshot) const {

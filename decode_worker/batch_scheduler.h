@@ -9,6 +9,9 @@
 //   - So the oldest is never retracted and never starves: it can take every page of the pool, and requests that would
 //     not fit the whole pool are refused on arrival. No cycle of waits can form.
 //   - With HiSparse a second pool counts, that of device buffers: hisparse/device_pages.h.
+//   - Drafts take what is left: rows behind every known token's, free pages beyond one for every sequence, and no
+//   device
+//     page. Nobody is retracted, swapped out or made to wait for the sake of a draft.
 //   - Choices of one request are as old as it, the first the oldest. Pages that they share come back with the last.
 // Tested by batch_scheduler_test.cc (properties, runs to the end under famine) and //tests/sim.
 #pragma once
@@ -35,6 +38,7 @@ struct SequenceView {
   bool is_runnable = false;  // false: its prompt is still being transferred; it can be retracted all the same
   bool has_credit = true;    // false: its reader has no room for the token that a step brings
   int num_rows_pending = 0;  // tokens whose KV is to be written: 1, or what is left to replay
+  int num_drafts = 0;        // rows that it would have behind them; 0 where it replays
   int64_t num_tokens = 0;    // positions whose KV is written
   int num_pages = 0;         // pages it holds
   int num_pages_shared = 0;  // of them those that an older sequence holds, too: they stay when it is retracted
@@ -50,8 +54,9 @@ struct StepSnapshot {
 
 struct PlannedRows {
   int sequence_index = 0;
-  int num_rows = 0;       // at least 1
-  int num_new_pages = 0;  // to take before the step
+  int num_rows = 0;       // of known tokens, at least 1
+  int num_new_pages = 0;  // to take before the step, for drafts, too
+  int num_drafts = 0;     // rows behind those of known tokens
   int num_new_device_pages = 0;
 
   bool operator==(const PlannedRows&) const = default;
@@ -86,6 +91,8 @@ class BatchScheduler final {
   int PlanAdmission(const AdmissionSnapshot& snapshot) const;
 
  private:
+  void GrantDrafts(absl::Span<const SequenceView> sequences, int rows_left, int64_t free, StepPlan& plan) const;
+
   const BatchLimits limits_;
 };
 

@@ -77,6 +77,19 @@ TEST(BatchSchedulerTest, ReplaysTakeTheRowsThatOthersLeave) {
   EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0}, PlannedRows{1, 14, 0}, PlannedRows{2, 1, 0}));
 }
 
+TEST(BatchSchedulerTest, DraftsTakeTheRowsAndPagesThatAreLeft) {
+  std::vector<SequenceView> sequences = {Running(10), Running(62), Running(62)};
+  for (SequenceView& sequence : sequences) sequence.num_drafts = 5;
+  // 16 rows: three known tokens, then the oldest windows whole. Five pages: each sequence may need one.
+  const StepPlan plan = Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 5});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 5}, PlannedRows{1, 1, 1, 5}, PlannedRows{2, 1, 1, 3}));
+  EXPECT_THAT(Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 3}).rows,
+              ElementsAre(PlannedRows{0, 1, 0, 5}, PlannedRows{1, 1, 0, 1}, PlannedRows{2, 1, 0, 1}));
+  sequences[0].num_rows_pending = 20;  // it replays: no window before it is done
+  EXPECT_THAT(Scheduler().PlanStep({.sequences = sequences, .num_pages_free = 3}).rows,
+              ElementsAre(PlannedRows{0, 14, 0, 0}, PlannedRows{1, 1, 0, 0}, PlannedRows{2, 1, 0, 0}));
+}
+
 TEST(BatchSchedulerTest, WhoeverHasNoCreditTakesNoRowAndNoPage) {
   std::vector<SequenceView> sequences = {Running(64), Running(64), Running(20)};
   sequences[0].has_credit = false;
@@ -228,6 +241,7 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
           sequences.back().num_pages =
               kvcache::PagesForTokens(sequences.back().num_tokens + sequences.back().num_rows_pending);
         }
+        if (sequences.back().num_rows_pending == 1) sequences.back().num_drafts = draw(0, 5);
         // A further choice of the request before it.
         if (i > 0 && sequences[i - 1].is_runnable && draw(0, 3) == 0) {
           sequences.back().num_pages_shared =
@@ -254,13 +268,29 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
       EXPECT_TRUE(sequence.is_runnable);
       EXPECT_GE(planned.num_rows, 1);
       EXPECT_LE(planned.num_rows, sequence.num_rows_pending);
-      EXPECT_LE(sequence.num_tokens + planned.num_rows,
+      EXPECT_LE(sequence.num_tokens + planned.num_rows + planned.num_drafts,
                 int64_t{kvcache::kPageTokens} * (sequence.num_pages + planned.num_new_pages));
+      EXPECT_LE(planned.num_drafts, sequence.num_drafts);
       pages -= planned.num_new_pages;
-      rows += planned.num_rows;
+      rows += planned.num_rows + planned.num_drafts;
     }
     EXPECT_GE(pages, 0);
     EXPECT_LE(rows, 16);
+    // Without drafts the same sequences would have the same rows, and nobody else would be retracted.
+    std::vector<SequenceView> plain = sequences;
+    for (SequenceView& sequence : plain) sequence.num_drafts = 0;
+    const StepPlan without =
+        Scheduler().PlanStep({.sequences = plain, .num_pages_free = free, .num_pages_returning = returning});
+    EXPECT_EQ(without.retracted, plan.retracted);
+    ASSERT_EQ(without.rows.size(), plan.rows.size());
+    int64_t pages_of_drafts = 0;
+    for (size_t i = 0; i < plan.rows.size(); ++i) {
+      EXPECT_EQ(without.rows[i].sequence_index, plan.rows[i].sequence_index);
+      EXPECT_EQ(without.rows[i].num_rows, plan.rows[i].num_rows);
+      EXPECT_EQ(without.rows[i].num_drafts, 0);
+      pages_of_drafts += plan.rows[i].num_new_pages - without.rows[i].num_new_pages;
+    }
+    EXPECT_TRUE(pages_of_drafts == 0 || pages >= num_sequences) << "a draft took a page that others may need";
     // The oldest is never a victim, and sits out only where pages are coming back.
     EXPECT_TRUE(num_sequences == 0 || expected_victim >= 0);
     const bool oldest_steps = !plan.rows.empty() && plan.rows.front().sequence_index == 0;

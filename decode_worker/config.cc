@@ -13,6 +13,11 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
              {.unit = "tokens", .min = 0, .max = 65536},
              "Rows of a step, beside one for each running request, for tokens that are computed again after a "
              "retraction or a failover.");
+  schema.Bool(
+      "process.speculative_adaptive", &config.speculative_adaptive,
+      "Where cluster.speculative.num_steps is not 0: draft as many tokens, up to that, as bring the most tokens a "
+      "second by what steps and drafts took of late and how many came true; false: always that many. Tokens do "
+      "not depend on it.");
   schema.Duration("process.router_grace", &config.router_grace, absl::ZeroDuration(), absl::Minutes(5),
                   "How long the requests of a router live on after its stream is lost.");
   schema.Bool("process.hisparse.enabled", &config.hisparse.enabled,

@@ -17,6 +17,7 @@ struct DecodeConfig : worker_shell::WorkerConfig {
   }
 
   int replay_tokens_per_step = 64;
+  bool speculative_adaptive = true;
   absl::Duration router_grace = absl::Seconds(2);
   HiSparseSettings hisparse;
   std::string fault_lane;  // kvtransfer::FaultSpec as text; empty: no faults

@@ -37,6 +37,23 @@ TEST(DecodeConfigTest, NamesWhatIsWrongWithAFaultSpec) {
   EXPECT_THAT(Validate(config).message(), HasSubstr("process.fault_lane: fault spec: corrupt=2"));
 }
 
+TEST(DecodeConfigTest, AWindowHasOneRowMoreThanDrafts) {
+  DecodeConfig config;
+  EXPECT_TRUE(Validate(config).ok()) << "off";
+  config.cluster.speculative.num_steps = 3;
+  EXPECT_TRUE(Validate(config).ok());
+  config.cluster.speculative.num_draft_tokens = 4;
+  EXPECT_TRUE(Validate(config).ok());
+  config.cluster.speculative.num_draft_tokens = 3;
+  EXPECT_EQ(Validate(config).message(), "cluster.speculative.num_draft_tokens is 3, must be num_steps + 1 = 4");
+  config.cluster.speculative.num_steps = 0;
+  EXPECT_EQ(Validate(config).message(), "cluster.speculative.num_draft_tokens is 3, must be 0 where num_steps is 0");
+  base::ConfigSchema schema("decode_worker");
+  AddFields(schema, config);
+  EXPECT_THAT(schema.Apply("cluster:\n  speculative:\n    topk: 2\n", "decode.yaml", {}).message(),
+              HasSubstr("cluster.speculative.topk"));
+}
+
 TEST(DecodeConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   DecodeConfig config;
   config.heartbeat_interval = absl::Milliseconds(400);

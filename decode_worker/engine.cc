@@ -6,30 +6,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "decode_worker/hisparse/device_pages.h"
+#include "decode_worker/token_messages.h"
 #include "kvcache/kv_layout.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::decode {
 namespace {
 
-const char* NameOf(Phase phase) {
-  switch (phase) {
-    case Phase::kWaiting:
-      return "waiting";
-    case Phase::kTransferring:
-      return "transferring";
-    case Phase::kRunning:
-      return "running";
-    case Phase::kReleasing:
-      return "releasing";
-    case Phase::kParked:
-      return "parked";
-  }
-  return "";
+// A prefill worker whose model has an MTP layer, too, sends what that needs to go on.
+kvtransfer::TargetOptions WithPromptHidden(kvtransfer::TargetOptions options, const model::ModelExecutor& executor) {
+  options.prompt_hidden_bytes =
+      executor.has_mtp() ? executor.hidden_size() * static_cast<int64_t>(sizeof(kernels::Bf16)) : 0;
+  return options;
 }
 
 }  // namespace
@@ -43,14 +34,18 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       outbox_(outbox),
       scheduler_(options.batch),
       constraints_(options.vocabulary),
-      runner_(executor, constraints_),
+      drawer_(executor.vocab_size(), constraints_),
+      runner_(executor, drawer_),
+      speculation_(options.speculative),
+      drafter_(executor, drawer_, options.batch.num_rows_max),
       pages_(pool.layout().num_pages),
       device_pages_(options.num_device_pages),
       page_memory_(pool),
-      transfer_(options.transfer, &page_memory_, &clock),
+      transfer_(WithPromptHidden(options.transfer, executor), &page_memory_, &clock),
       routers_(options.router_grace),
       vocab_size_(executor.vocab_size()) {
   TANDEM_CHECK(pool.layout() == options.transfer.layout, "the transfer's layout is not the pool's");
+  TANDEM_CHECK(!speculation_.is_on() || executor.has_mtp(), "without an MTP layer nobody drafts");
   TANDEM_CHECK(options.context_length_max <= pool.layout().num_pages * kvcache::kPageTokens,
                "the longest sequence does not fit the pool");
   TANDEM_CHECK(options.num_device_pages >= DevicePagesFor(options.context_length_max, options.batch.num_kept_pages_max),
@@ -349,8 +344,9 @@ void Engine::Handle(kvtransfer::FirstTokenArrived& output) {
   }
   if (sequence.choice == 0 && !TakePromptLogprobs(request, first)) return;
   request.num_cached_prompt_tokens = first.num_cached_tokens();
+  AppendToken(request, sequence, {.token = static_cast<int32_t>(first.token()), .logprobs = *logprobs});
   proto::TokenBatch batch;
-  AppendToken(request, sequence, {.token = static_cast<int32_t>(first.token()), .logprobs = *logprobs}, batch);
+  *batch.add_sequences() = TokensOf(request, sequence, 0, 1);
   SendTokens(request.generate.key.router_incarnation, std::move(batch));
   if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) EndSequence(request, sequence);
 }
@@ -398,6 +394,7 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
       sequence.counts = model::TokenCounts(request.generate.prompt_tokens, num_generated_max);
     }
     if (request.draws.constraint != nullptr) sequence.matcher.emplace(request.draws.constraint);
+    if (speculation_.is_on()) sequence.drafting.Begin(request.num_prompt_tokens(), output.prompt_hidden);
   }
   for (Sequence& sequence : request.sequences) {
     if (sequence.has_ended) ReleasePages(request, sequence);
@@ -486,6 +483,7 @@ void Engine::ReleasePages(const Request& request, Sequence& sequence) {
   sequence.pages.clear();
   sequence.num_written = 0;
   sequence.counts = {};
+  sequence.drafting.Drop();
   has_work_ = true;  // somebody in line may have them
 }
 
@@ -563,56 +561,6 @@ absl::Duration Engine::NextWake() const {
     }
   }
   return next;
-}
-
-// ---- What others see ----
-
-proto::Load Engine::load() const {
-  proto::Load load;
-  int num_running = 0;
-  for (const auto& [arrival, request] : holders_) num_running += request->num_holding_sequences();
-  load.set_running_sequences(static_cast<uint32_t>(num_running));
-  load.set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
-  int64_t waiting_tokens = 0;
-  for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_tokens_left_to_hold();
-  load.set_waiting_tokens(waiting_tokens);
-  load.set_kv_pages_free(pages_.num_free());
-  load.set_kv_pages_total(pages_.num_pages());
-  load.set_engine_steps(counters_.steps);
-  return load;
-}
-
-std::string Engine::Describe() const {
-  std::string text = "request phase prompt_tokens generated_tokens choices choices_left pages open_epochs prefill\n";
-  std::vector<const Request*> by_age;
-  for (const auto& [key, request] : requests_) by_age.push_back(request.get());
-  std::sort(by_age.begin(), by_age.end(), [](const Request* a, const Request* b) { return a->arrival < b->arrival; });
-  for (const Request* request : by_age) {
-    size_t num_generated = 0;
-    int num_left = 0;
-    for (const Sequence& sequence : request->sequences) {
-      num_generated += sequence.generated.size();
-      num_left += sequence.has_ended ? 0 : 1;
-    }
-    absl::StrAppendFormat(&text, "%s %s %d %d %d %d %d %d %s\n", request->generate.key.ToString(),
-                          NameOf(request->phase), request->num_prompt_tokens(), num_generated,
-                          request->sequences.size(), num_left, request->num_pages(), request->num_open_epochs,
-                          request->generate.head.prefill_address());
-  }
-  if (const model::DeviceBufferCounters* buffers = device_buffer_counters(); buffers != nullptr) {
-    absl::StrAppendFormat(&text,
-                          "\nhisparse: %d of %d device pages, %d of %d host pages, %d swap-outs\nlayer hits misses\n",
-                          device_pages_.num_used(), device_pages_.num_pages(), pages_.num_used(), pages_.num_pages(),
-                          counters_.swap_outs);
-    for (size_t layer = 0; layer < buffers->layers.size(); ++layer) {
-      absl::StrAppend(&text, layer, " ", buffers->layers[layer].hits, " ", buffers->layers[layer].misses, "\n");
-    }
-  }
-  absl::StrAppend(&text, "\nprefill usable lanes_or_why_not\n");
-  for (const auto& [peer, status] : peers_) {
-    absl::StrAppend(&text, peer, status.is_usable() ? " yes " : " no ", status.detail(), "\n");
-  }
-  return text;
 }
 
 }  // namespace tandem::decode

@@ -11,8 +11,10 @@
 // and their KV is computed here again with forced ids (compared with this worker's own draw).
 // A sequence is stepped only while its reader's credit covers the token that may come; one that sits out for longer
 // than credit_patience, or whose pages others need, is retracted, and waits in line again once there is room.
-// A router whose stream is lost finds its requests as they went on meanwhile: what it has not received is said again
-// from the position that it names (Reattach); what it does not name is cancelled, or newer and said from its start.
+// Where the MTP layer drafts, a step of a sequence is a window: its newest token and the drafts behind it, all verified
+// by one forward pass (mtp/, docs/mtp.md). No token depends on it. A router whose stream is lost finds its requests as
+// they went on meanwhile: what it has not received is said again from the position that it names (Reattach); what it
+// does not name is cancelled, or newer and said from its start.
 //
 // The choices of a request are sequences of their own that share the pages of its prompt (page_sharing.h) and one
 // transfer. One that has ended gives back what it alone holds at once; the request ends with its last one.
@@ -40,10 +42,13 @@
 #include "decode_worker/cancel_tombstones.h"
 #include "decode_worker/ended_log.h"
 #include "decode_worker/generate_request.h"
+#include "decode_worker/mtp/drafter.h"
+#include "decode_worker/mtp/speculation.h"
 #include "decode_worker/outbox.h"
 #include "decode_worker/request.h"
 #include "decode_worker/router_sessions.h"
 #include "decode_worker/step_runner.h"
+#include "decode_worker/token_drawer.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/page_allocator.h"
 #include "kvtransfer/page_memory.h"
@@ -60,6 +65,7 @@ struct EngineOptions {
   int64_t context_length_max = 0;  // prompt and generated tokens of one sequence; at most what the pool holds
   absl::Duration router_grace = absl::Seconds(2);
   absl::Duration credit_patience = absl::Seconds(2);    // a sequence whose reader has no room for longer is retracted
+  SpeculativeOptions speculative;                       // on only where the executor has an MTP layer
   std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
   kvtransfer::TargetOptions transfer;                   // with this worker's incarnation and its pool's layout
   int64_t num_device_pages = 0;                         // HiSparse: of all device buffers together
@@ -124,6 +130,7 @@ class Engine final {
   const kvcache::PageAllocator& pages() const { return pages_; }
   const kvcache::PageAllocator& device_pages() const { return device_pages_; }
   const model::DeviceBufferCounters* device_buffer_counters() const { return executor_.device_buffer_counters(); }
+  const Speculation& speculation() const { return speculation_; }
   int num_parked() const { return static_cast<int>(parked_.size()); }
   int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.
@@ -177,10 +184,14 @@ class Engine final {
   void Handle(kvtransfer::ResetPeer& output);
 
   void StepRunning();
-  StepPlan PlanStep(std::vector<Member>& members) const;
+  int NextDraftLength();
+  // That the window of a sequence has room for, at most draft_length.
+  int DraftsWanted(const Request& request, const Sequence& sequence, int draft_length) const;
+  StepPlan PlanStep(int draft_length, std::vector<Member>& members) const;
+  absl::Status Draft(const StepPlan& plan, absl::Span<const Member> members);
   void Grow(const Request& request, Sequence& sequence, const PlannedRows& rows);
   // The error of a token that could not be drawn.
-  absl::Status TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
+  absl::Status TakeDraws(Request& request, Sequence& sequence, const StepRunner::Result& result,
                          proto::TokenBatch& batch);
   void Retract(const Member& victim);
   // HiSparse: it keeps its pages, which then have all that it has computed, and gets another buffer before its next
@@ -188,7 +199,7 @@ class Engine final {
   void SwapOut(const Member& member);
   // Those whose reader has had no room for so long.
   void RetractWithoutCredit(absl::Duration patience);
-  void AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token, proto::TokenBatch& batch);
+  void AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token);
 
   // Stops whatever the request does; it ends with `outcome` once nothing is held.
   void End(Request& request, Outcome outcome);
@@ -217,7 +228,10 @@ class Engine final {
   Outbox& outbox_;
   const BatchScheduler scheduler_;
   worker_shell::AnswerConstraints constraints_;
+  TokenDrawer drawer_;
   StepRunner runner_;
+  Speculation speculation_;
+  Drafter drafter_;
   kvcache::PageAllocator pages_, device_pages_;
   kvtransfer::HostPageMemory page_memory_;
   kvtransfer::TransferTarget transfer_;

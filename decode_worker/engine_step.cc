@@ -13,9 +13,46 @@
 #include "decode_worker/token_messages.h"
 
 namespace tandem::decode {
+namespace {
+
+// Hidden states that a sequence without drafts gathers before the MTP layer takes them in: weights are read once for so
+// many rows then.
+constexpr int64_t kPendingRowsMax = 32;
+
+DrawPlace PlaceOf(const Request& request, Sequence& sequence) {
+  return {.choice = static_cast<uint32_t>(sequence.choice),
+          .draws = &request.draws,
+          .counts = &sequence.counts,
+          .matcher = sequence.matcher.has_value() ? &*sequence.matcher : nullptr};
+}
+
+}  // namespace
+
+int Engine::NextDraftLength() {
+  if (!speculation_.is_on()) return 0;
+  std::vector<const Acceptance*> drafting;
+  for (const auto& [arrival, request] : holders_) {
+    if (request->phase != Phase::kRunning) continue;
+    for (const Sequence& sequence : request->sequences) {
+      const bool drafts = sequence.HoldsPages() && request->HasCredit(sequence) &&
+                          request->num_tokens(sequence) - sequence.num_written == 1;
+      if (drafts) drafting.push_back(&sequence.drafting.acceptance);
+    }
+  }
+  return drafting.empty() ? 0 : speculation_.NextDraftLength(drafting);
+}
+
+int Engine::DraftsWanted(const Request& request, const Sequence& sequence, int draft_length) const {
+  if (request.num_tokens(sequence) - sequence.num_written != 1) return 0;  // it replays
+  const int64_t num_tokens_max = std::min<int64_t>(
+      request.num_prompt_tokens() + request.generate.head.stopping().max_new_tokens(), options_.context_length_max);
+  // A window brings one token more than it has drafts.
+  const int64_t room = std::min(num_tokens_max - request.num_tokens(sequence), request.unused_credit(sequence)) - 1;
+  return static_cast<int>(std::clamp<int64_t>(room, 0, draft_length));
+}
 
 // members[i] is what the plan's index i stands for.
-StepPlan Engine::PlanStep(std::vector<Member>& members) const {
+StepPlan Engine::PlanStep(int draft_length, std::vector<Member>& members) const {
   std::vector<SequenceView> views;
   int64_t num_pages_returning = 0;
   for (const auto& [arrival, request] : holders_) {
@@ -35,6 +72,7 @@ StepPlan Engine::PlanStep(std::vector<Member>& members) const {
       views.push_back({.is_runnable = true,
                        .has_credit = request->HasCredit(sequence),
                        .num_rows_pending = static_cast<int>(request->num_tokens(sequence) - sequence.num_written),
+                       .num_drafts = DraftsWanted(*request, sequence, draft_length),
                        .num_tokens = sequence.num_written,
                        .num_pages = static_cast<int>(sequence.pages.size()),
                        .num_pages_shared = is_oldest_holder ? 0 : request->num_shared_pages(),
@@ -50,12 +88,13 @@ StepPlan Engine::PlanStep(std::vector<Member>& members) const {
 
 void Engine::StepRunning() {
   std::vector<Member> members;
-  StepPlan plan = PlanStep(members);
+  const int draft_length = NextDraftLength();
+  StepPlan plan = PlanStep(draft_length, members);
   if (plan.num_without_credit > 0 && (plan.num_sitting_out > 0 || !plan.retracted.empty())) {
     // Pages are short: those go first who could not use theirs anyway.
     RetractWithoutCredit(absl::ZeroDuration());
     members.clear();
-    plan = PlanStep(members);
+    plan = PlanStep(draft_length, members);
   }
   num_without_credit_ = plan.num_without_credit;
   for (const int victim : plan.retracted) {
@@ -67,23 +106,31 @@ void Engine::StepRunning() {
                 [&](const PlannedRows& rows) { return !members[rows.sequence_index].sequence->HoldsPages(); });
   if (plan.rows.empty()) return;
 
-  std::vector<StepRows> step;
   for (const PlannedRows& rows : plan.rows) {
-    Request& request = *members[rows.sequence_index].request;
+    const Member& member = members[rows.sequence_index];
+    Grow(*member.request, *member.sequence, rows);
+  }
+  const absl::Status drafted = Draft(plan, members);
+  std::vector<StepRows> step;
+  int num_rows = 0;
+  for (const PlannedRows& rows : plan.rows) {
+    const Request& request = *members[rows.sequence_index].request;
     Sequence& sequence = *members[rows.sequence_index].sequence;
-    Grow(request, sequence, rows);
     const size_t first = sequence.num_written - request.num_prompt_tokens();
     step.push_back({.tokens = absl::MakeConstSpan(sequence.generated).subspan(first, rows.num_rows),
+                    .drafts = sequence.drafting.drafts,
                     .first_position = sequence.num_written,
                     .page_table = sequence.pages,
                     .device_pages = sequence.device_pages,
-                    .choice = static_cast<uint32_t>(sequence.choice),
-                    .draws = &request.draws,
-                    .counts = &sequence.counts,
-                    .matcher = sequence.matcher.has_value() ? &*sequence.matcher : nullptr});
+                    .place = PlaceOf(request, sequence)});
+    num_rows += static_cast<int>(step.back().tokens.size() + step.back().drafts.size());
   }
-  const auto drawn = runner_.Run(step);
+  const absl::Duration begin = clock_.Now();
+  using Results = absl::StatusOr<absl::Span<const StepRunner::Result>>;
+  const Results drawn = drafted.ok() ? runner_.Run(step, speculation_.is_on()) : Results(drafted);
+  speculation_.NoteStep(num_rows, clock_.Now() - begin);
   ++counters_.steps;
+  counters_.rows += num_rows;
   has_work_ = true;
 
   absl::btree_map<uint64_t, proto::TokenBatch> batches;  // by router
@@ -94,22 +141,18 @@ void Engine::StepRunning() {
     std::vector<Sequence*> finished;
   };
   std::vector<Result> results;
-  size_t row = 0;
-  for (const PlannedRows& rows : plan.rows) {
-    const Member& member = members[rows.sequence_index];
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const Member& member = members[plan.rows[i].sequence_index];
     if (results.empty() || results.back().request != member.request) results.push_back({.request = member.request});
     Result& result = results.back();
     if (!drawn.ok()) {
       result.status = drawn.status();
       continue;
     }
-    const auto own_draws = drawn->subspan(row, rows.num_rows);
-    row += rows.num_rows;
-    result.status.Update(TakeDraws(*member.request, *member.sequence, own_draws,
+    result.status.Update(TakeDraws(*member.request, *member.sequence, (*drawn)[i],
                                    batches[member.request->generate.key.router_incarnation]));
     if (member.sequence->finish_reason != proto::FINISH_REASON_UNSPECIFIED) result.finished.push_back(member.sequence);
   }
-  counters_.rows += static_cast<int64_t>(row);
   for (auto& [router, batch] : batches) {
     if (batch.sequences_size() > 0) SendTokens(router, std::move(batch));
   }
@@ -160,32 +203,67 @@ void Engine::Grow(const Request& request, Sequence& sequence, const PlannedRows&
   }
 }
 
-// draws[i] follows the i-th of the rows just written. All but the newest are known already and only compared.
-absl::Status Engine::TakeDraws(Request& request, Sequence& sequence, absl::Span<const StepRunner::Draw> draws,
+// What is drafted of the windows of the plan, and the records of the MTP layer that are due.
+absl::Status Engine::Draft(const StepPlan& plan, absl::Span<const Member> members) {
+  if (!speculation_.is_on()) return absl::OkStatus();
+  std::vector<DraftOrder> orders;
+  for (const PlannedRows& rows : plan.rows) {
+    const Request& request = *members[rows.sequence_index].request;
+    Sequence& sequence = *members[rows.sequence_index].sequence;
+    sequence.drafting.drafts.clear();
+    const auto num_pending = static_cast<int64_t>(sequence.drafting.pending.size()) / executor_.hidden_size();
+    if (rows.num_drafts == 0 && num_pending < kPendingRowsMax) continue;
+    orders.push_back({.state = &sequence.drafting,
+                      .generated = sequence.generated,
+                      .num_prompt_tokens = request.num_prompt_tokens(),
+                      .page_table = sequence.pages,
+                      .place = PlaceOf(request, sequence),
+                      .num_drafts = rows.num_drafts});
+  }
+  const absl::Duration begin = clock_.Now();
+  RETURN_IF_ERROR(drafter_.Draft(absl::MakeSpan(orders)));
+  speculation_.NoteDrafting(drafter_.num_runs(), drafter_.num_rows(), clock_.Now() - begin);
+  return absl::OkStatus();
+}
+
+// Tokens that are known already are only compared with what was drawn.
+absl::Status Engine::TakeDraws(Request& request, Sequence& sequence, const StepRunner::Result& result,
                                proto::TokenBatch& batch) {
-  for (const StepRunner::Draw& draw : draws) {
+  const size_t num_known = sequence.generated.size();
+  size_t num_taken = 0;
+  absl::Status status;
+  for (const StepRunner::Draw& draw : result.draws) {
+    ++num_taken;
     const size_t next = ++sequence.num_written - request.num_prompt_tokens();
     if (next < sequence.generated.size()) {
       ++counters_.tokens_replayed;
       if (!draw.ok() || static_cast<uint32_t>(draw->token) != sequence.generated[next]) ++counters_.replay_mismatches;
-    } else {
-      RETURN_IF_ERROR(draw.status());
-      AppendToken(request, sequence, *draw, batch);
+      continue;
     }
+    status = draw.status();
+    if (!status.ok()) break;
+    AppendToken(request, sequence, *draw);
+    if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) break;
   }
-  return absl::OkStatus();
+  const size_t num_new = sequence.generated.size() - num_known;
+  if (num_new > 0) *batch.add_sequences() = TokensOf(request, sequence, num_known, sequence.generated.size());
+  if (!speculation_.is_on()) return status;
+  const auto hidden = result.hidden.first(num_taken * static_cast<size_t>(executor_.hidden_size()));
+  sequence.drafting.pending.insert(sequence.drafting.pending.end(), hidden.begin(), hidden.end());
+  if (num_new > 0 && num_taken == num_new) {
+    speculation_.NoteWindow(static_cast<int>(sequence.drafting.drafts.size()), static_cast<int>(num_new) - 1,
+                            sequence.drafting.acceptance);
+  }
+  return status;
 }
 
-void Engine::AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token,
-                         proto::TokenBatch& batch) {
-  const size_t position = sequence.generated.size();
+void Engine::AppendToken(Request& request, Sequence& sequence, const model::SampledToken& token) {
   sequence.generated.push_back(static_cast<uint32_t>(token.token));
   if (request.draws.params.wants_logprobs) sequence.logprobs.push_back(token.logprobs);
   ++counters_.tokens_generated;
   sequence.finish_reason =
       FinishAfter(static_cast<uint32_t>(token.token), static_cast<int64_t>(sequence.generated.size()),
                   request.num_prompt_tokens(), request.generate.head.stopping(), options_.context_length_max);
-  *batch.add_sequences() = TokensOf(request, sequence, position, position + 1);
 }
 
 // Its tokens stay; the KV of all of them is computed again once it has pages again.

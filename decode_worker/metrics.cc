@@ -1,8 +1,11 @@
 #include "decode_worker/metrics.h"
 
+#include <algorithm>
+#include <string>
+
 namespace tandem::decode {
 
-DecodeMetrics::DecodeMetrics(base::Metrics& m)
+DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max)
     : metrics_(m),
       engine_(m),
       hisparse_(m),
@@ -51,6 +54,11 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       lanes_quarantined_(
           m.AddCounter("tandem_kv_transfer_quarantines_total", "Lanes taken out of use for wrong sums.")),
       rows_(m.AddCounter("tandem_engine_rows_total", "Rows of forward passes.")),
+      spec_windows_(m.AddCounter("tandem_spec_windows_total",
+                                 "Steps of sequences that might draft; each brings a token, and its accepted drafts.")),
+      spec_accept_length_(m.AddGauge("tandem_spec_accept_length",
+                                     "Tokens that such a step brought in the mean since the start; 0 without drafts.")),
+      spec_draft_length_(m.AddGauge("tandem_spec_draft_length", "Drafts of each window that were last thought best.")),
       fetched_bytes_(m.AddCounter("tandem_kv_transfer_fetched_bytes_total", "KV bytes fetched from prefill workers.")),
       wrong_sums_(m.AddCounter("tandem_kv_transfer_wrong_sums_total", "Pages whose sum did not agree on arrival.")),
       refetched_pages_(m.AddCounter("tandem_kv_transfer_refetched_pages_total", "Pages fetched a second time.")),
@@ -63,7 +71,16 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m)
       repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages said again after silence.")),
       lanes_refused_(m.AddCounter("tandem_kv_transfer_lanes_refused_total",
                                   "Lanes that a prefill worker offered and that failed or were far too slow when they "
-                                  "were opened.")) {}
+                                  "were opened.")) {
+  // The first place is there without drafts, too, so that every series has a name to be found by.
+  for (int place = 0; place < std::max(1, num_drafts_max); ++place) {
+    const base::MetricLabels labels = {{"place", std::to_string(place + 1)}};
+    spec_drafted_.emplace_back(m.AddCounter("tandem_spec_drafted_tokens_total",
+                                            "Drafts that were verified, by place in their window.", labels));
+    spec_accepted_.emplace_back(
+        m.AddCounter("tandem_spec_accepted_tokens_total", "Drafts that came true, by place in their window.", labels));
+  }
+}
 
 void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes) {
   const EngineCounters& counters = engine.counters();
@@ -101,6 +118,14 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   data_loss_retries_.Set(counters.data_loss_retries);
   lanes_quarantined_.Set(counters.lanes_quarantined);
   rows_.Set(counters.rows);
+  const SpeculativeCounters& spec = engine.speculation().counters();
+  spec_windows_.Set(spec.windows);
+  for (size_t place = 0; place < spec_drafted_.size(); ++place) {
+    spec_drafted_[place].Set(spec.drafted[place]);
+    spec_accepted_[place].Set(spec.accepted[place]);
+  }
+  spec_accept_length_.Set(spec.accept_length());
+  spec_draft_length_.Set(engine.speculation().draft_length());
   const kvtransfer::TargetCounters& transfer = engine.transfer().counters();
   fetched_bytes_.Set(transfer.fetched_bytes);
   wrong_sums_.Set(transfer.wrong_sums);

@@ -17,7 +17,8 @@ namespace tandem::decode {
 
 class DecodeMetrics final {
  public:
-  explicit DecodeMetrics(base::Metrics& metrics);
+  // num_drafts_max: places of a window that have counters of their own.
+  DecodeMetrics(base::Metrics& metrics, int num_drafts_max);
   // After every engine step, on the engine's thread.
   // live_bytes: that wait for routers to read.
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes);
@@ -57,6 +58,10 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter data_loss_retries_;
   worker_shell::MirroredCounter lanes_quarantined_;
   worker_shell::MirroredCounter rows_;
+  worker_shell::MirroredCounter spec_windows_;
+  std::vector<worker_shell::MirroredCounter> spec_drafted_, spec_accepted_;  // by place in the window
+  prometheus::Gauge& spec_accept_length_;
+  prometheus::Gauge& spec_draft_length_;
   worker_shell::MirroredCounter fetched_bytes_;
   worker_shell::MirroredCounter wrong_sums_;
   worker_shell::MirroredCounter refetched_pages_;

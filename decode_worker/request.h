@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "decode_worker/generate_request.h"
+#include "decode_worker/mtp/draft_state.h"
 #include "decode_worker/page_sharing.h"
 #include "kvcache/page_allocator.h"
 #include "model/logprobs.h"
@@ -48,6 +49,7 @@ struct Sequence {
   int64_t num_written = 0;                     // positions whose KV is in the pages
   model::TokenCounts counts;                   // of the prompt and of the generated tokens whose KV is written
   std::optional<model::TokenMatcher> matcher;  // of the same generated tokens, where the answer is constrained
+  DraftState drafting;                         // where the MTP layer drafts
   std::vector<kvcache::PageId> pages;          // page table; the first SharedPages() of them are its siblings', too
   std::vector<kvcache::PageId> device_pages;   // HiSparse: its buffer; empty: it has none now
 

@@ -1,6 +1,9 @@
-// Runs one forward pass over rows of several sequences and draws a token after each row.
+// Runs one forward pass over rows of several sequences and draws the token behind each row that holds.
 //
-// Buffers are kept from step to step. Knows rows, pages and sampling, nothing of requests. Tested by engine_test.cc.
+// Rows of known tokens hold. A draft's row holds where the draft is the token that was drawn behind the row before it:
+// rows behind the first draft that is not are computed in vain, and nothing is drawn behind them.
+// Buffers are kept from step to step. Knows rows, pages and draws, nothing of requests. Tested by step_runner_test.cc
+// and engine_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +12,48 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "decode_worker/token_drawer.h"
+#include "kernels/dtypes.h"
 #include "model/model_executor.h"
 #include "model/sampler.h"
-#include "model/token_counts.h"
-#include "model/token_mask/token_matcher.h"
-#include "worker_shell/answer_constraints.h"
-#include "worker_shell/sampling.h"
 
 namespace tandem::decode {
 
-// Consecutive generated tokens of one sequence whose KV is to be written.
+// Consecutive positions of one sequence: generated tokens whose KV is to be written, and drafts behind the newest one.
 struct StepRows {
-  absl::Span<const uint32_t> tokens;
+  absl::Span<const uint32_t> tokens;  // at least one
+  absl::Span<const int32_t> drafts;
   int64_t first_position = 0;
   absl::Span<const int32_t> page_table;
   absl::Span<const int32_t> device_pages;  // as in model::Segment
-  uint32_t choice = 0;
-  const worker_shell::DrawRules* draws = nullptr;
-  model::TokenCounts* counts = nullptr;    // of what comes before the rows; the rows are added, each before its draw
-  model::TokenMatcher* matcher = nullptr;  // the same, where the answer is constrained
+  DrawPlace place;  // of what comes before the rows; those that hold are taken in, each before its draw
 };
 
 class StepRunner final {
  public:
-  StepRunner(model::ModelExecutor& executor, worker_shell::AnswerConstraints& constraints)
-      : executor_(executor), constraints_(constraints), sampler_(executor.vocab_size()) {}
+  StepRunner(model::ModelExecutor& executor, TokenDrawer& drawer) : executor_(executor), drawer_(drawer) {}
 
   using Draw = absl::StatusOr<model::SampledToken>;
-  // What is drawn after each row, in the order of the rows: one row's error is its own. Or the executor's error.
-  absl::StatusOr<absl::Span<const Draw>> Run(absl::Span<const StepRows> step);
+  // Of the rows of one sequence that hold, in their order.
+  struct Result {
+    absl::Span<const Draw> draws;            // one row's error is its own, and ends them
+    absl::Span<const kernels::Bf16> hidden;  // [draws, hidden_size]; none where they are not wanted
+  };
+  // By StepRows, until the next call. Or the executor's error. wants_hidden: for the MTP layer.
+  absl::StatusOr<absl::Span<const Result>> Run(absl::Span<const StepRows> step, bool wants_hidden);
 
  private:
-  Draw DrawAfter(const StepRows& rows, size_t row, absl::Span<const float> logits);
+  absl::Status Forward(bool wants_hidden);
 
   model::ModelExecutor& executor_;
-  worker_shell::AnswerConstraints& constraints_;
-  model::Sampler sampler_;
+  TokenDrawer& drawer_;
   std::vector<int32_t> tokens_;
   std::vector<model::Segment> segments_;
   std::vector<int32_t> logits_rows_;
   std::vector<float> logits_;
+  std::vector<kernels::Bf16> hidden_;
   std::vector<Draw> drawn_;
+  std::vector<Result> results_;
 };
 
 }  // namespace tandem::decode

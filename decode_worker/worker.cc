@@ -45,7 +45,7 @@ class Worker::Core final : public Outbox {
         clock_(clock),
         memory_(std::move(memory)),
         metrics_("decode"),
-        decode_metrics_(metrics_),
+        decode_metrics_(metrics_, config.cluster.speculative.num_steps),
         backend_(std::move(backend)) {}
   ~Core() override {
     admin_.reset();
@@ -108,7 +108,8 @@ class Worker::Core final : public Outbox {
 absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
                                  const PoolSizes& sizes) {
   ASSIGN_OR_RETURN(security_, base::PeerSecurity::Load(config_.peers, clock_));
-  const int num_rows_max = config_.max_running_requests + config_.replay_tokens_per_step;
+  const int num_steps = config_.cluster.speculative.num_steps;
+  const int num_rows_max = config_.max_running_requests * (1 + num_steps) + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
   ASSIGN_OR_RETURN(executor_,
@@ -133,6 +134,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .num_waiting_max = config_.max_queued_requests,
                     .context_length_max = context_length_max,
                     .router_grace = config_.router_grace,
+                    .speculative = {.num_steps = num_steps, .is_adaptive = config_.speculative_adaptive},
                     .vocabulary = std::move(vocabulary),
                     .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}},
                     .num_device_pages = sizes.num_device_pages},

@@ -30,6 +30,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                 "The workers' setting, which they check: here so that one cluster section serves all three services.");
   schema.String("cluster.load_format", &config->load_format,
                 "The workers' setting, which they check: here so that one cluster section serves all three services.");
+  for (const char* const field : {"num_steps", "topk", "num_draft_tokens"}) {
+    schema.String(
+        absl::StrCat("cluster.speculative.", field), &config->speculative,
+        "The workers' setting, which they check: here so that one cluster section serves all three services.");
+  }
   schema.String("process.served_model_name", &config->served_model_name,
                 "Name of the model in requests and answers; empty takes the last part of model_path.");
   schema.Bool("process.allow_auto_truncate", &config->allows_auto_truncate,

@@ -19,6 +19,7 @@ struct RouterConfig {
   std::string kv_cache_dtype;  // of the workers, as those below: what is written there changes nothing here
   std::string page_size;
   std::string load_format;
+  std::string speculative;
   bool allows_auto_truncate = false;
 
   // process:

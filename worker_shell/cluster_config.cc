@@ -2,9 +2,15 @@
 
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "kvcache/kv_layout.h"
 
 namespace tandem::worker_shell {
+namespace {
+
+constexpr int kSpeculativeStepsMax = 15;  // drafts can be taken back from a constraint's matcher, TokenMatcher's 32
+
+}  // namespace
 
 void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
   schema.String("cluster.model_path", &config.model_path, "Checkpoint folder in Hugging Face layout.");
@@ -20,6 +26,27 @@ void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
                 "1,152. Rotary keys are BF16 and index keys FP8 (132 bytes) in either.");
   schema.Int64("cluster.context_length", &config.context_length, {.unit = "tokens", .min = 0, .max = 1 << 20},
                "Longest sequence, prompt and generated tokens together; 0 takes max_position_embeddings.");
+  schema.Int(
+      "cluster.speculative.num_steps", &config.speculative.num_steps,
+      {.unit = "drafts", .min = 0, .max = kSpeculativeStepsMax},
+      "Tokens that the checkpoint's MTP layer drafts at most for each step of a sequence; the step verifies them "
+      "all at once. Tokens do not depend on it. 0: off, the MTP layer is not loaded.");
+  schema.Int("cluster.speculative.topk", &config.speculative.topk, {.unit = "drafts", .min = 1, .max = 1},
+             "Drafts of each position; this build drafts chains, no trees.");
+  schema.Int("cluster.speculative.num_draft_tokens", &config.speculative.num_draft_tokens,
+             {.unit = "tokens", .min = 0, .max = kSpeculativeStepsMax + 1},
+             "Rows that a step verifies for a sequence: the newest token and the drafts behind it, so num_steps + 1; 0 "
+             "takes that.");
+}
+
+absl::Status ValidateSpeculative(const SpeculativeConfig& config) {
+  const int expected = config.is_on() ? config.num_steps + 1 : 0;
+  if (config.num_draft_tokens == 0 || config.num_draft_tokens == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(config.is_on()
+                                        ? absl::StrCat("cluster.speculative.num_draft_tokens is ",
+                                                       config.num_draft_tokens, ", must be num_steps + 1 = ", expected)
+                                        : absl::StrCat("cluster.speculative.num_draft_tokens is ",
+                                                       config.num_draft_tokens, ", must be 0 where num_steps is 0"));
 }
 
 }  // namespace tandem::worker_shell

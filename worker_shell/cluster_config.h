@@ -4,9 +4,21 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/config.h"
 
 namespace tandem::worker_shell {
+
+// Drafts of the model's own MTP layer, verified by the model: docs/mtp.md.
+struct SpeculativeConfig {
+  int num_steps = 0;         // 0: off
+  int topk = 1;              // of each draft step
+  int num_draft_tokens = 0;  // 0: num_steps + 1, the only other value allowed
+
+  bool is_on() const { return num_steps > 0; }
+};
+// INVALID_ARGUMENT naming the field, its value and the rule.
+absl::Status ValidateSpeculative(const SpeculativeConfig& config);
 
 struct ClusterConfig {
   std::string model_path;                   // checkpoint folder
@@ -14,6 +26,7 @@ struct ClusterConfig {
   int page_size = 64;                       // tokens
   std::string kv_cache_dtype = "fp8_e4m3";  // one of kvcache::kKvCacheDtypeNames
   int64_t context_length = 0;               // 0: the checkpoint's
+  SpeculativeConfig speculative;
 };
 
 // `config` outlives the schema.

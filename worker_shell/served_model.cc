@@ -53,13 +53,19 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
                                                    " is beyond the checkpoint's max_position_embeddings ",
                                                    model.max_position_embeddings));
   }
+  served.has_mtp_ = config.speculative.is_on();
+  if (served.has_mtp_ && !model.has_mtp()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cluster.speculative.num_steps is ", config.speculative.num_steps,
+                     ", the checkpoint has no MTP layer (num_nextn_predict_layers is 0): it must be 0"));
+  }
   served.context_length_ = config.context_length > 0 ? config.context_length : model.max_position_embeddings;
   served.fingerprint_ = kvtransfer::BuildFingerprint({.model_hash = served.hash_,
                                                       .kv_cache_dtype = config.kv_cache_dtype,
                                                       .kv_layout = kvtransfer::KvLayoutName(served.kv_cache_dtype_),
                                                       .page_size = config.page_size,
                                                       .num_layers = served.num_layers(),
-                                                      .has_mtp = false,
+                                                      .has_mtp = served.has_mtp_,
                                                       .index_cache_pattern = "all",
                                                       .dense_threshold = model.index_topk,
                                                       .numerics_id = std::string(numerics_id)});
@@ -74,7 +80,7 @@ uint64_t ServedModel::page_key_domain() const {
   return proto::HashText(text) | 1;
 }
 
-int ServedModel::num_layers() const { return config_.num_hidden_layers; }
+int ServedModel::num_layers() const { return config_.num_hidden_layers + (has_mtp_ ? 1 : 0); }
 
 absl::StatusOr<std::shared_ptr<const model::Vocabulary>> ServedModel::LoadVocabulary() const {
   absl::StatusOr<std::vector<std::string>> bytes = model::LoadTokenBytes(model_path_, config_.vocab_size);
@@ -124,12 +130,13 @@ model::DeepseekModelOptions ServedModel::ModelOptions(const kvcache::KvLayout& l
                                                       const ExecutorOptions& options) const {
   return {.num_rows_max = options.num_rows_max,
           .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
+          .with_mtp = has_mtp_,
           .writes_back_kv = options.writes_back_kv,
           .device_buffers = options.device_buffers};
 }
 
 absl::StatusOr<std::shared_ptr<const model::ModelWeights>> ServedModel::MakeWeights(kernels::Backend& backend) const {
-  auto made = model::MakeDummyWeights(backend, config_, /*with_mtp=*/false, kDummySeed);
+  auto made = model::MakeDummyWeights(backend, config_, has_mtp_, kDummySeed);
   if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat("the weights: ", made.status().message()));
   return std::shared_ptr<const model::ModelWeights>(*std::move(made));
 }

@@ -34,8 +34,9 @@ struct ExecutorOptions {
 
 class ServedModel final {
  public:
-  // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows
-  // or no format has the name cluster.kv_cache_dtype. numerics_id: of the backend that the executor will run on.
+  // The checkpoint's errors; INVALID_ARGUMENT where cluster.context_length is beyond what the checkpoint allows, where
+  // no format has the name cluster.kv_cache_dtype, or where drafts are wanted of a checkpoint without an MTP layer.
+  // numerics_id: of the backend that the executor will run on.
   static absl::StatusOr<ServedModel> Open(const ClusterConfig& config, absl::string_view numerics_id);
 
   const std::string& hash() const { return hash_; }
@@ -43,7 +44,7 @@ class ServedModel final {
   // Of proto/page_key.h: pages of workers whose fingerprints differ have nothing in common. Never 0.
   uint64_t page_key_domain() const;
   const model::ModelConfig& config() const { return config_; }
-  int num_layers() const;  // that have KV pages
+  int num_layers() const;  // that have KV pages, the MTP layer included where it is served
   int64_t context_length() const { return context_length_; }
   // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.
   absl::StatusOr<std::shared_ptr<const model::Vocabulary>> LoadVocabulary() const;
@@ -74,6 +75,7 @@ class ServedModel final {
   std::shared_ptr<const model::Checkpoint> checkpoint_;  // null: weights are made from a seed
   std::string hash_;
   kvcache::KvCacheDtype kv_cache_dtype_ = kvcache::KvCacheDtype::kFp8E4m3;
+  bool has_mtp_ = false;  // the MTP layer is served, not only there
   proto::Fingerprint fingerprint_;
   int64_t context_length_ = 0;
 };

@@ -65,6 +65,7 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
 }
 
 absl::Status ValidateWorker(const WorkerConfig& config) {
+  RETURN_IF_ERROR(ValidateSpeculative(config.cluster.speculative));
   RETURN_IF_ERROR(ParseDeviceName(config.device).status());
   RETURN_IF_ERROR(base::ValidatePeerSecurity(config.peers));
   RETURN_IF_ERROR(base::CheckGuarded(config.peers, "process.listen_host", config.listen_host));

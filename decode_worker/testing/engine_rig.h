@@ -1,8 +1,10 @@
 // For tests: a decode engine on the hash model, one prefill worker's contract and one router, joined by queues that the
-// test drains; answers are kept by choice and compared with the oracle's.
+// test drains; answers are kept by choice and compared with the oracle's. Where ENGINE_RIG_DRAFTS says so, engines
+// draft as many tokens with the MTP layer, and every test that uses the rig must come out alike.
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -35,6 +37,11 @@ struct ChoiceAnswer {
   proto::FinishReason finish_reason = proto::FINISH_REASON_UNSPECIFIED;
 };
 
+inline SpeculativeOptions RigSpeculation() {
+  const char* const drafts = std::getenv("ENGINE_RIG_DRAFTS");
+  return {.num_steps = drafts == nullptr ? 0 : std::atoi(drafts), .is_adaptive = false};
+}
+
 struct RigAnswer {
   std::map<uint32_t, ChoiceAnswer> choices;
   std::vector<proto::Ended> ended;
@@ -45,20 +52,29 @@ class EngineRig final : public Outbox {
   static constexpr uint64_t kDecode = 0xD, kPrefill = 0xF, kRouter = 0xA;
   static constexpr char kPeer[] = "prefill:8998";
   static constexpr sim::HashModelOptions kModel{.vocab_size = 97, .weights_seed = 42};
-  static constexpr int kNumLayers = 2, kPrefillPages = 64;
+  static constexpr int kNumLayers = 2, kPrefillPages = 64;  // without the MTP layer
   static constexpr uint32_t kStopToken = 3;
 
+  EngineRig(int num_pages, int num_sequences_max, int64_t context_length_max, const sim::HiSparseOptions& hisparse)
+      : EngineRig(num_pages, num_sequences_max, context_length_max, RigSpeculation(), hisparse) {}
   explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320,
+                     const SpeculativeOptions& speculative = RigSpeculation(),
                      const sim::HiSparseOptions& hisparse = {})
-      : context_length_max_(std::min<int64_t>(context_length_max, num_pages * kvcache::kPageTokens)),
-        memory_({.num_layers = kNumLayers, .num_pages = num_pages}),
-        model_(BuildModel(memory_.pool(), num_sequences_max + 16, hisparse)),
-        prefill_({.num_layers = kNumLayers, .num_pages = kPrefillPages}, kModel, kPrefill, clock_),
+      : num_layers_(kNumLayers + (speculative.num_steps > 0 ? 1 : 0)),
+        model_options_({.vocab_size = kModel.vocab_size,
+                        .weights_seed = kModel.weights_seed,
+                        .has_mtp = speculative.num_steps > 0}),
+        context_length_max_(std::min<int64_t>(context_length_max, num_pages * kvcache::kPageTokens)),
+        memory_({.num_layers = num_layers_, .num_pages = num_pages}),
+        model_(
+            BuildModel(memory_.pool(), model_options_, num_sequences_max * (1 + speculative.num_steps) + 16, hisparse)),
+        prefill_({.num_layers = num_layers_, .num_pages = kPrefillPages}, model_options_, kPrefill, clock_),
         engine_({.batch = {.num_sequences_max = num_sequences_max,
-                           .num_rows_max = num_sequences_max + 16,
+                           .num_rows_max = num_sequences_max * (1 + speculative.num_steps) + 16,
                            .num_kept_pages_max = hisparse.num_kept_pages_max},
                  .num_waiting_max = 16,
                  .context_length_max = context_length_max_,
+                 .speculative = speculative,
                  .vocabulary = sim::SimVocabulary(kModel.vocab_size),
                  .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}},
                  .num_device_pages = hisparse.num_device_pages},
@@ -269,8 +285,8 @@ class EngineRig final : public Outbox {
 
   sim::OracleAnswer Expected(const RequestKey& key, uint32_t choice) const {
     const GenerateRequest& request = requests_.at(key);
-    return sim::AskOracle({request.prompt_tokens, request.head.sampling(), request.head.stopping()}, kModel, kNumLayers,
-                          context_length_max_, choice);
+    return sim::AskOracle({request.prompt_tokens, request.head.sampling(), request.head.stopping()}, model_options_,
+                          num_layers_, context_length_max_, choice);
   }
   uint32_t num_choices(const RequestKey& key) const {
     const auto request = requests_.find(key);
@@ -332,6 +348,11 @@ class EngineRig final : public Outbox {
   }
 
   Engine& engine() { return engine_; }
+  const Engine& engine() const { return engine_; }
+  const GenerateRequest& request(const RequestKey& key) const { return requests_.at(key); }
+  int num_layers() const { return num_layers_; }
+  const sim::HashModelOptions& model_options() const { return model_options_; }
+  int64_t num_pieces() const { return num_pieces_; }  // in which tokens have come
   sim::WholePromptPrefill& prefill() { return prefill_; }
   base::FakeClock& clock() { return clock_; }
   RigAnswer& answer(const RequestKey& key) { return answers_[key]; }
@@ -342,13 +363,15 @@ class EngineRig final : public Outbox {
   const std::vector<std::string>& linked() const { return linked_; }  // whom it wants a link with
 
  private:
-  static std::unique_ptr<model::ModelExecutor> BuildModel(const kvcache::KvPool& pool, int num_rows_max,
+  static std::unique_ptr<model::ModelExecutor> BuildModel(const kvcache::KvPool& pool,
+                                                          const sim::HashModelOptions& model, int num_rows_max,
                                                           const sim::HiSparseOptions& hisparse) {
-    if (hisparse.num_device_pages == 0) return std::make_unique<sim::MirrorModel>(pool, kModel);
-    return std::make_unique<sim::HiSparseModel>(pool, kModel, num_rows_max, hisparse);
+    if (hisparse.num_device_pages == 0) return std::make_unique<sim::MirrorModel>(pool, model);
+    return std::make_unique<sim::HiSparseModel>(pool, model, num_rows_max, hisparse);
   }
   // As the router does: the next position is taken, an equal duplicate is dropped.
   void Take(const proto::SequenceTokens& tokens) {
+    ++num_pieces_;
     const RequestKey key = RequestKey::From(tokens.key());
     EXPECT_THAT(answers_[key].ended, ::testing::IsEmpty()) << "tokens after the end of " << key.ToString();
     ChoiceAnswer& answer = answers_[key].choices[tokens.choice()];
@@ -367,6 +390,8 @@ class EngineRig final : public Outbox {
   }
 
   base::FakeClock clock_;
+  const int num_layers_;
+  const sim::HashModelOptions model_options_;
   const int64_t context_length_max_;
   sim::PoolMemory memory_;
   const std::unique_ptr<model::ModelExecutor> model_;
@@ -378,6 +403,7 @@ class EngineRig final : public Outbox {
   std::vector<proto::PeerStatus> peer_statuses_;
   std::vector<std::string> linked_;
   uint64_t session_ = 0;
+  int64_t num_pieces_ = 0;
   bool is_link_cut_ = false;
 };
 

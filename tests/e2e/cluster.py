@@ -34,6 +34,8 @@ HOST = "127.0.0.1"
 MODEL = "deepseek-v3.2"
 # Of both workers, in every test: cuda:0 runs them on a device.
 DEVICE = os.environ.get("TANDEM_DEVICE", "cpu")
+# Of both workers, where a test does not say: cluster.speculative.num_steps.
+DRAFTS = int(os.environ.get("TANDEM_DRAFTS", "0"))
 # Bounds of what is waited for: only a failure takes so long, on the slowest machine too.
 START_SECONDS = 120
 STOP_SECONDS = 60
@@ -295,6 +297,7 @@ class Options:
     prefill: dict = dataclasses.field(default_factory=dict)
     decode: dict = dataclasses.field(default_factory=dict)
     kv_cache_dtype: str = "fp8_e4m3"
+    num_drafts: int = DRAFTS
     prefill_checkpoint: Path | None = None  # where it is to be another than decode's
     prefill_kv_cache_dtype: str | None = None  # the same
     start_order: tuple = ("prefill", "decode", "router")
@@ -387,7 +390,11 @@ class Cluster:
         return process
 
     def _shared_by_all(self):
-        return self._shared | {"page_size": 64} | {"kv_cache_dtype": self.options.kv_cache_dtype}
+        return self._shared | {
+            "page_size": 64,
+            "kv_cache_dtype": self.options.kv_cache_dtype,
+            "speculative": {"num_steps": self.options.num_drafts},
+        }
 
     def _start_role(self, role):
         if role == "router":

@@ -1,5 +1,5 @@
-// Runs the simulated cluster under given seeds: --seed=N for one, --seeds=FIRST-LAST for many. Prints a summary of each
-// and what was wrong with it. Exit code 1 where anything was.
+// Runs the simulated cluster under given seeds: --seed=N for one, --seeds=FIRST-LAST for many; --drafts=N instead of as
+// many as the seed says. Prints a summary of each and what was wrong with it. Exit code 1 where anything was.
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -12,6 +12,7 @@
 
 int main(int argc, char** argv) {
   uint64_t first = 1, last = 20;
+  int num_drafts = -1;
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
     bool is_understood = false;
@@ -21,16 +22,20 @@ int main(int argc, char** argv) {
     } else if (absl::ConsumePrefix(&argument, "--seeds=")) {
       const std::pair<absl::string_view, absl::string_view> range = absl::StrSplit(argument, absl::MaxSplits('-', 1));
       is_understood = absl::SimpleAtoi(range.first, &first) && absl::SimpleAtoi(range.second, &last);
+    } else if (absl::ConsumePrefix(&argument, "--drafts=")) {
+      is_understood = absl::SimpleAtoi(argument, &num_drafts) && num_drafts >= 0 && num_drafts <= 15;
     }
     if (!is_understood) {
-      std::cerr << "usage: explore [--seed=N | --seeds=FIRST-LAST]\n";
+      std::cerr << "usage: explore [--seed=N | --seeds=FIRST-LAST] [--drafts=N]\n";
       return 2;
     }
   }
   int num_wrong = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
-    tandem::sim::SimCluster cluster(seed);
-    const tandem::sim::RunSummary summary = cluster.Run();
+    tandem::sim::FaultPlan plan = tandem::sim::PlanOfSeed(seed);
+    plan.num_drafts = num_drafts;
+    const tandem::sim::RunSummary summary =
+        num_drafts < 0 ? tandem::sim::SimCluster(seed).Run() : tandem::sim::SimCluster(seed, plan).Run();
     std::cout << "seed " << seed << ": " << summary.ToString() << "\n";
     for (const std::string& violation : summary.violations) std::cout << "  WRONG " << violation << "\n";
     num_wrong += summary.violations.empty() ? 0 : 1;

@@ -48,9 +48,9 @@ std::string FaultPlan::ToString() const {
       "prefills=", num_prefills, " decodes=", num_decodes, " requests=", num_requests, " bursts=", num_bursts,
       " new_tokens_max=", max_new_tokens, " prefill_pages=", prefill_pages, " decode_pages=", decode_pages,
       " chunk=", chunked_prefill_size, " running_max=", max_running_requests, " lanes=", num_lanes,
-      " crashes(p,d,r)=", prefill_crashes, ",", decode_crashes, ",", router_crashes, " cuts(pair,router)=", pair_cuts,
-      ",", router_link_cuts, " loses_a_holder=", loses_a_holder ? 1 : 0, " credit=", credit_bytes,
-      " slow_reader=", slow_reader, " cancel=", cancel, " deadline=", deadline,
+      " drafts=", num_drafts, " crashes(p,d,r)=", prefill_crashes, ",", decode_crashes, ",", router_crashes,
+      " cuts(pair,router)=", pair_cuts, ",", router_link_cuts, " loses_a_holder=", loses_a_holder ? 1 : 0,
+      " credit=", credit_bytes, " slow_reader=", slow_reader, " cancel=", cancel, " deadline=", deadline,
       " fetch(error,corrupt,stall)=", fetch_error, ",", fetch_corrupt, ",", fetch_stall,
       " slow(message,step)=", slow_message, ",", slow_step, " reads_dead_memory=", reads_dead_memory ? 1 : 0);
 }

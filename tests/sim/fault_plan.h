@@ -27,6 +27,7 @@ struct FaultPlan {
   int max_running_requests = 0;
   int num_lanes = 2;
   int64_t credit_bytes = 0;  // of each request
+  int num_drafts = 0;        // of each window, with the MTP layer; 0: there is none
   // Every decode worker has HiSparse with device pages for so many whole buffers; 0: some have it, by their
   // incarnation.
   int num_device_buffers = 0;

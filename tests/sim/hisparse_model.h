@@ -37,7 +37,7 @@ class HiSparseModel final : public model::ModelExecutor {
         own_memory_(pool.layout()),
         model_(own_memory_.pool(), options),
         buffers_(backend_, pool.layout(), {reinterpret_cast<uint8_t*>(pool_.bytes().data()), pool_.bytes().size()},
-                 pool.layout().num_layers, kTopK, num_rows_max,
+                 pool.layout().num_layers - (options.has_mtp ? 1 : 0), kTopK, num_rows_max,
                  {.num_pages = hisparse.num_device_pages, .num_buffer_pages_max = 1 + hisparse.num_kept_pages_max}),
         selected_(static_cast<size_t>(num_rows_max) * kTopK) {}
 

@@ -37,6 +37,7 @@ struct RunSummary {
   int64_t credit_retractions = 0;
   int64_t swap_outs = 0;   // of sequences from their device buffers
   int64_t said_again = 0;  // tokens, to routers that came back
+  int64_t drafts_accepted = 0;
   int64_t tokens_replayed = 0;
   int64_t wrong_sums = 0;
   int64_t leases_lapsed = 0;  // at prefill processes that lived to the end
@@ -45,6 +46,9 @@ struct RunSummary {
 
   std::string ToString() const;
 };
+
+// What a seed draws.
+FaultPlan PlanOfSeed(uint64_t seed);
 
 class SimCluster final {
  public:

@@ -21,7 +21,7 @@ proto::WorkerHello HelloOf(const WorkerName& name, uint64_t incarnation, int64_t
   return hello;
 }
 
-int NumRowsMax(const FaultPlan& plan) { return plan.max_running_requests + 32; }
+int NumRowsMax(const FaultPlan& plan) { return plan.max_running_requests * (1 + plan.num_drafts) + 32; }
 
 // A quarter of the decode workers has it, with buffers that never grow or grow to four kept pages, for one whole buffer
 // or a few.
@@ -36,10 +36,10 @@ HiSparseOptions HiSparseOf(uint64_t incarnation, const FaultPlan& plan) {
 std::unique_ptr<model::ModelExecutor> BuildModel(uint64_t incarnation, const kvcache::KvPool& pool,
                                                  const FaultPlan& plan, const HiSparseOptions& hisparse) {
   if (hisparse.num_device_pages > 0) {
-    return std::make_unique<HiSparseModel>(pool, kSimModel, NumRowsMax(plan), hisparse);
+    return std::make_unique<HiSparseModel>(pool, SimModel(plan), NumRowsMax(plan), hisparse);
   }
-  if ((incarnation & 2) != 0) return std::make_unique<MirrorModel>(pool, kSimModel);
-  return std::make_unique<HashModel>(pool, kSimModel);
+  if ((incarnation & 2) != 0) return std::make_unique<MirrorModel>(pool, SimModel(plan));
+  return std::make_unique<HashModel>(pool, SimModel(plan));
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
       instance_(name.rpc_address),
       find_prefill_(std::move(find_prefill)),
       incarnation_(events.Draw() | 1),
-      layout_({.num_layers = kSimLayers, .num_pages = plan.decode_pages}),
+      layout_({.num_layers = SimLayers(plan), .num_pages = plan.decode_pages}),
       memory_(layout_),
       hisparse_(HiSparseOf(incarnation_, plan)),
       model_(BuildModel(incarnation_, memory_.pool(), plan, hisparse_)),
@@ -62,6 +62,7 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
                          .num_kept_pages_max = hisparse_.num_kept_pages_max},
                .num_waiting_max = kSimLineMax,
                .context_length_max = layout_.num_pages * kvcache::kPageTokens,
+               .speculative = {.num_steps = plan.num_drafts},
                .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}},
                .num_device_pages = hisparse_.num_device_pages},
               events.clock(), *model_, memory_.pool(), *this),

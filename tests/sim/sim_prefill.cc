@@ -21,9 +21,9 @@ proto::WorkerHello HelloOf(const WorkerName& name, uint64_t incarnation, int64_t
 
 SimPrefill::SimPrefill(EventQueue& events, const FaultPlan& plan, const WorkerName& name)
     : incarnation_(events.Draw() | 1),
-      layout_({.num_layers = kSimLayers, .num_pages = plan.prefill_pages}),
+      layout_({.num_layers = SimLayers(plan), .num_pages = plan.prefill_pages}),
       memory_(std::make_shared<PoolMemory>(layout_)),
-      model_(memory_->pool(), kSimModel),
+      model_(memory_->pool(), SimModel(plan)),
       engine_({.chunks = {.num_tokens_max = plan.chunked_prefill_size, .num_chunks_max = 8},
                .num_waiting_max = kSimLineMax,
                .transfer = {.incarnation = incarnation_, .layout = layout_},

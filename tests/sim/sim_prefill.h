@@ -26,8 +26,11 @@ struct WorkerName {
   std::string bootstrap_address;  // prefill workers only
 };
 
-inline constexpr HashModelOptions kSimModel{.vocab_size = 97, .weights_seed = 20261130};
-inline constexpr int kSimLayers = 2;
+inline constexpr int kSimVocab = 97;
+inline HashModelOptions SimModel(const FaultPlan& plan) {
+  return {.vocab_size = kSimVocab, .weights_seed = 20261130, .has_mtp = plan.num_drafts > 0};
+}
+inline int SimLayers(const FaultPlan& plan) { return 2 + (plan.num_drafts > 0 ? 1 : 0); }
 
 class SimPrefill final : public prefill::Outbox, public std::enable_shared_from_this<SimPrefill> {
  public:

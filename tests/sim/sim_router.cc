@@ -251,7 +251,7 @@ SimRouter::SimRouter(EventQueue& events, const FaultPlan& plan, Violations& viol
       plan_(plan),
       violations_(violations),
       find_worker_(std::move(find_worker)),
-      tokenizer_(kSimModel.vocab_size) {
+      tokenizer_(kSimVocab) {
   router::Cluster::Options options;
   options.prefill_workers = std::move(prefills);
   options.decode_workers = std::move(decodes);

@@ -29,6 +29,9 @@ INSTANTIATE_TEST_SUITE_P(LeasesThatLapse, SimTest, ::testing::Values(58));
 // know yet of a router's new stream: what it said was once heard there, without what the old stream had lost.
 INSTANTIATE_TEST_SUITE_P(PositionsThatComeLate, SimTest, ::testing::Values(324, 498));
 
+// Beside those of the first twenty: drafts in every kind of trouble.
+INSTANTIATE_TEST_SUITE_P(WithDrafts, SimTest, ::testing::Values(23, 26, 29, 32, 35));
+
 // The same whatever the seed: the moment is looked for. Pages that prefill keeps for a decode worker that is lost for
 // good come back when its lease has lapsed, and everybody else is served.
 TEST(SimDirectedTest, PagesKeptForADecodeWorkerThatIsLostForGoodComeBackWithItsLease) {

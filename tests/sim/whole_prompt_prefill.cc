@@ -60,9 +60,12 @@ void WholePromptPrefill::Compute(const kvtransfer::AdmitRequest& admit) {
   const model::Segment segment{
       .row_begin = 0, .num_rows = static_cast<int>(prompt.size()), .first_position = 0, .page_table = request.pages};
   const int32_t last_row = static_cast<int32_t>(prompt.size()) - 1;
-  const absl::Status status = executor_.Forward(
-      {.tokens = prompt, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits));
+  std::vector<kernels::Bf16> hidden(prompt.size() * executor_.hidden_size());
+  const absl::Status status = executor_.ForwardWithHidden(
+      {.tokens = prompt, .segments = {&segment, 1}, .logits_rows = {&last_row, 1}}, [](int) {}, absl::MakeSpan(logits),
+      absl::MakeSpan(hidden));
   TANDEM_CHECK(status.ok(), "the hash model refuses a prompt");
+  if (executor_.has_mtp()) RunMtp(admit.id, request, prompt, hidden);
   if (admit.start.generated_tokens.empty()) {
     const auto position = static_cast<int64_t>(prompt.size());
     const worker_shell::DrawRules draws =
@@ -87,6 +90,21 @@ void WholePromptPrefill::Compute(const kvtransfer::AdmitRequest& admit) {
     }
   }
   if (!holds_announcements_) Announce(admit.id, request);
+}
+
+void WholePromptPrefill::RunMtp(const kvtransfer::EpochId& id, const Request& request, absl::Span<const int32_t> prompt,
+                                absl::Span<const kernels::Bf16> hidden) {
+  const size_t before_last = hidden.size() - executor_.hidden_size();
+  transfer_.PromptHidden(id, std::string(reinterpret_cast<const char*>(hidden.data() + before_last),
+                                         executor_.hidden_size() * sizeof(kernels::Bf16)));
+  if (prompt.size() == 1) return;
+  const model::Segment segment{.row_begin = 0,
+                               .num_rows = static_cast<int>(prompt.size()) - 1,
+                               .first_position = 0,
+                               .page_table = request.pages};
+  const absl::Status status = executor_.RunMtp({.tokens = prompt.subspan(1), .segments = {&segment, 1}},
+                                               hidden.first(before_last), [](int) {}, {}, {});
+  TANDEM_CHECK(status.ok(), "the hash model refuses a prompt");
 }
 
 void WholePromptPrefill::Announce(const kvtransfer::EpochId& id, Request& request) {

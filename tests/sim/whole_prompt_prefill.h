@@ -56,6 +56,8 @@ class WholePromptPrefill final {
     bool is_announced = false;
   };
   void Compute(const kvtransfer::AdmitRequest& admit);
+  void RunMtp(const kvtransfer::EpochId& id, const Request& request, absl::Span<const int32_t> prompt,
+              absl::Span<const kernels::Bf16> hidden);
   void Announce(const kvtransfer::EpochId& id, Request& request);
 
   PoolMemory memory_;

@@ -55,6 +55,7 @@ class TwoWorkersFixture : public ::testing::Test {
     prefill::PrefillConfig config;
     config.cluster.model_path = CheckpointFolder();
     config.cluster.load_format = load_format_;
+    config.cluster.speculative.num_steps = num_drafts_;
     config.instance = "prefill-0";
     config.listen_host = config.admin_host = "127.0.0.1";
     config.rpc_port = config.admin_port = 0;
@@ -75,10 +76,12 @@ class TwoWorkersFixture : public ::testing::Test {
     decode::DecodeConfig config;
     config.cluster.model_path = model_path;
     config.cluster.load_format = load_format_;
+    config.cluster.speculative.num_steps = num_drafts_;
     config.instance = instance;
     config.listen_host = config.admin_host = "127.0.0.1";
     config.rpc_port = config.admin_port = 0;
     config.kv_cache_tokens = kv_tokens_;
+    config.speculative_adaptive = false;
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
@@ -126,6 +129,7 @@ class TwoWorkersFixture : public ::testing::Test {
   std::string load_format_ = "auto";
   int context_parallel_size_ = 1;
   std::string context_parallel_kv_ = "copied";
+  int num_drafts_ = 0;  // of both workers: cluster.speculative.num_steps
   std::unique_ptr<prefill::Worker> prefill_;
   std::unique_ptr<decode::Worker> decode_;
   std::unique_ptr<tests::RouterEnd> router_;

@@ -126,6 +126,21 @@ INSTANTIATE_TEST_SUITE_P(All, EveryChunkSizeAndLaneTest,
                            return absl::StrCat("Chunk", std::get<0>(info.param), "Over", std::get<1>(info.param));
                          });
 
+// Random weights draft badly, so that most windows end early; a few drafts come true.
+TEST_F(WorkerNumericsTest, DraftsOfTheMtpLayerChangeNoBit) {
+  num_drafts_ = 3;
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}, /*chunked_prefill_size=*/100));
+  ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
+  ASSERT_EQ(router_->AwaitPeer(true).lane(), "ucx_shm");
+  for (int number = 0; number < kNumRequests; ++number) {
+    WholeRequest request = RequestOf(number);
+    router_->Generate(number, request.prompt, std::move(request.head));
+  }
+  for (const auto& [number, answer] : router_->Collect(kNumRequests)) ExpectRight(static_cast<int>(number), answer);
+  EXPECT_EQ(AwaitMetric(decode_->admin_port(), "tandem_num_running_reqs", 0), 0);
+  EXPECT_GT(Metric(decode_->admin_port(), "tandem_spec_windows_total"), 0);
+}
+
 // Each batch is gathered before it starts: every choice has credit for its first token only, then all get the rest.
 TEST_F(WorkerNumericsTest, BatchesOf1To16InAnyMixChangeNoBit) {
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}));

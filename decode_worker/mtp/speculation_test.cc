@@ -1,0 +1,74 @@
+// Proves that windows adapt to what was measured, go on probing, and that what is counted adds up.
+#include "decode_worker/mtp/speculation.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace tandem::decode {
+namespace {
+
+TEST(SpeculationTest, IsOffWithoutSteps) {
+  EXPECT_FALSE(Speculation({}).is_on());
+  EXPECT_TRUE(Speculation({.num_steps = 1}).is_on());
+}
+
+TEST(SpeculationTest, AFixedLengthStaysWhateverIsMeasured) {
+  Speculation speculation({.num_steps = 4, .is_adaptive = false});
+  Acceptance acceptance;
+  const std::vector<const Acceptance*> one = {&acceptance};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(speculation.NextDraftLength(one), 4);
+    speculation.NoteWindow(4, 0, acceptance);
+    speculation.NoteStep(5, absl::Milliseconds(5 * 5));
+  }
+}
+
+// Steps whose time grows with every row, and drafts that never come true: none are made but for the probes, which find
+// out when that changes.
+TEST(SpeculationTest, StopsDraftingInVainAndNoticesWhenItWouldPay) {
+  Speculation speculation({.num_steps = 3});
+  Acceptance acceptance;
+  const std::vector<const Acceptance*> one = {&acceptance};
+  const auto step = [&](int num_hits) {
+    const int length = speculation.NextDraftLength(one);
+    speculation.NoteDrafting(length, length, length * absl::Milliseconds(1));
+    speculation.NoteStep(1 + length, absl::Milliseconds(10 + (1 + length)));
+    speculation.NoteWindow(length, std::min(length, num_hits), acceptance);
+    return length;
+  };
+  for (int i = 0; i < 100; ++i) step(0);
+  int num_probes = 0;
+  for (int i = 0; i < 10 * Speculation::kProbeInterval; ++i) {
+    const int length = step(0);
+    EXPECT_TRUE(length == 0 || length == 3);
+    num_probes += length == 3 ? 1 : 0;
+  }
+  EXPECT_EQ(num_probes, 10);
+  for (int i = 0; i < 2000; ++i) step(3);
+  EXPECT_EQ(step(3), 3);
+  EXPECT_EQ(speculation.draft_length(), 3);
+}
+
+TEST(SpeculationTest, CountsEachPlaceAndTheMeanLength) {
+  Speculation speculation({.num_steps = 3});
+  Acceptance acceptance;
+  EXPECT_EQ(speculation.counters().accept_length(), 0);
+  speculation.NoteWindow(3, 3, acceptance);
+  speculation.NoteWindow(3, 1, acceptance);
+  speculation.NoteWindow(2, 0, acceptance);
+  speculation.NoteWindow(0, 0, acceptance);
+  const SpeculativeCounters& counters = speculation.counters();
+  EXPECT_EQ(counters.windows, 4);
+  EXPECT_EQ(counters.drafted[0], 3);
+  EXPECT_EQ(counters.drafted[2], 2);
+  EXPECT_EQ(counters.accepted[0], 2);
+  EXPECT_EQ(counters.accepted[1], 1);
+  EXPECT_EQ(counters.num_drafted(), 8);
+  EXPECT_EQ(counters.num_accepted(), 4);
+  EXPECT_EQ(counters.accept_length(), 2.0);
+}
+
+}  // namespace
+}  // namespace tandem::decode
