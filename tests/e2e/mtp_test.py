@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.e2e import cluster as clusters
+from tests.e2e import failover_test
 from tests.e2e.asking import chat
+from tests.e2e.failover_test import MAX_TOKENS, added_up, failovers, where_it_runs
+from tests.e2e.held_stream import HeldStream
 
 CHECKPOINT = clusters.ROOT / "checkpoints" / "tandem-tiny"
 PERCENT = [{"role": "user", "content": "Solve this problem step by step: What is 37% of 2496?"}]
@@ -109,6 +112,20 @@ def test_retracted_answers_go_on_exactly(tmp_path_factory):
         else:
             raise AssertionError("nothing was replayed in 20 rounds")
         assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
+        cluster.wait_at_rest()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_stream_that_drafts_outlives_its_decode_worker(fresh_cluster, n):
+    fields = {"max_tokens": MAX_TOKENS, "n": n, "stream_options": {"include_usage": True}, **failover_test.SAMPLED}
+    with fresh_cluster(num_drafts=0) as cluster:
+        expected = added_up(HeldStream(cluster, **fields).begin().rest())
+    with fresh_cluster(num_decode=2, num_drafts=3, router=clusters.WATCHFUL_ROUTER) as cluster:
+        cluster.is_expected_to_log_errors = True
+        stream = HeldStream(cluster, **fields).begin()
+        cluster.decodes[where_it_runs(cluster.decodes)].kill()
+        assert added_up(stream.rest()) == expected
+        assert failovers(cluster, had_tokens="yes") == 1
         cluster.wait_at_rest()
 
 
