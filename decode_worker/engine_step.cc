@@ -246,14 +246,13 @@ absl::Status Engine::TakeDraws(Request& request, Sequence& sequence, const StepR
     if (sequence.finish_reason != proto::FINISH_REASON_UNSPECIFIED) break;
   }
   const size_t num_new = sequence.generated.size() - num_known;
-  if (num_new > 0) *batch.add_sequences() = TokensOf(request, sequence, num_known, sequence.generated.size());
-  if (!speculation_.is_on()) return status;
-  const auto hidden = result.hidden.first(num_taken * static_cast<size_t>(executor_.hidden_size()));
-  sequence.drafting.pending.insert(sequence.drafting.pending.end(), hidden.begin(), hidden.end());
-  if (num_new > 0 && num_taken == num_new) {
-    speculation_.NoteWindow(static_cast<int>(sequence.drafting.drafts.size()), static_cast<int>(num_new) - 1,
-                            sequence.drafting.acceptance);
+  if (speculation_.is_on()) {
+    DraftState& drafting = sequence.drafting;
+    const auto hidden = result.hidden.first(num_taken * static_cast<size_t>(executor_.hidden_size()));
+    drafting.pending.insert(drafting.pending.end(), hidden.begin(), hidden.end());
+    if (num_new > 0 && num_taken == num_new) speculation_.NoteWindow(static_cast<int>(num_new) - 1, drafting);
   }
+  if (num_new > 0) *batch.add_sequences() = TokensOf(request, sequence, num_known, sequence.generated.size());
   return status;
 }
 

@@ -40,6 +40,8 @@ proto::Load Engine::load() const {
   load.set_kv_pages_free(pages_.num_free());
   load.set_kv_pages_total(pages_.num_pages());
   load.set_engine_steps(counters_.steps);
+  load.set_spec_windows(speculation_.counters().windows);
+  load.set_spec_accepted_tokens(speculation_.counters().num_accepted());
   return load;
 }
 

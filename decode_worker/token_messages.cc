@@ -32,6 +32,11 @@ proto::SequenceTokens TokensOf(const Request& request, const Sequence& sequence,
   if (sequence.choice == 0 && begin == 0 && end > 0 && request.num_prompt_logprobs() > 0) {
     *tokens.mutable_prompt_logprobs() = request.prompt_logprobs;
   }
+  if (const DraftState& drafting = sequence.drafting; drafting.num_windows > 0) {
+    tokens.mutable_drafts()->set_windows(static_cast<uint32_t>(drafting.num_windows));
+    tokens.mutable_drafts()->set_drafted(static_cast<uint32_t>(drafting.num_drafted));
+    tokens.mutable_drafts()->set_accepted(static_cast<uint32_t>(drafting.num_accepted));
+  }
   if (!request.draws.params.wants_logprobs) return tokens;
   const auto num_brought = static_cast<size_t>(request.generate.num_brought(sequence.choice));
   for (size_t position = begin; position < end; ++position) {
@@ -75,6 +80,7 @@ std::vector<proto::SequenceTokens> CutIntoMessages(const proto::SequenceTokens& 
     cut(all.logprobs(), begin, end, *piece.mutable_logprobs());
     cut(all.top_logprobs(), begin, end, *piece.mutable_top_logprobs());
     if (begin == 0) piece.set_num_cached_prompt_tokens(all.num_cached_prompt_tokens());
+    if (all.has_drafts()) *piece.mutable_drafts() = all.drafts();
     if (has_prompt) *piece.mutable_prompt_logprobs() = all.prompt_logprobs();
     if (end == num_tokens) piece.set_finish_reason(all.finish_reason());
     begin = end;

@@ -84,6 +84,9 @@ absl::Status ChoiceState::Take(const GeneratedTokens& message, ChoiceDelta* delt
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const size_t num_known, CheckMessage(message));
+  // A worker's counts only grow: lower ones are another's, who began anew.
+  if (message.drafts.windows < drafts_.windows) drafts_of_earlier_attempts_ += drafts_;
+  drafts_ = message.drafts;
   const size_t num_tokens = message.tokens.size();
   for (size_t i = num_known; i < num_tokens && is_open_; ++i) {
     AppendToken(message, i, message.finish == SequenceFinish::kStopToken && i + 1 == num_tokens, delta);
@@ -211,6 +214,8 @@ void ChoiceState::End(ChoiceEnd end, ChoiceDelta* delta) {
   AddParsed(std::move(parsed), was_reasoning, /*is_end=*/true, &delta->text);
   const bool has_calls = parser_->num_calls() > 0 && !parser_->has_incomplete_call();
   if (end.finish == AnswerFinish::kStop && has_calls) end.finish = AnswerFinish::kToolCalls;
+  end.drafts = drafts_of_earlier_attempts_;
+  end.drafts += drafts_;
   delta->end = std::move(end);
   is_open_ = false;
 }

@@ -92,6 +92,7 @@ class ChoiceState final {
   std::string held_reasoning_;
   std::vector<TokenId> generated_;  // up to the end of the choice
   int64_t num_reasoning_tokens_ = 0;
+  DraftCounts drafts_, drafts_of_earlier_attempts_;
   size_t num_given_tokens_ = 0;  // of generated_, to deltas
   bool is_open_ = true;
 

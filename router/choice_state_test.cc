@@ -128,6 +128,29 @@ TEST(ChoiceStateTest, OneTokenIsTheWholeAnswerOfMaxTokensOne) {
   EXPECT_EQ(script.logprobs[0].token, TokenId{'x'});
 }
 
+// A worker counts from its own start: those of an attempt that is over are kept beside.
+TEST(ChoiceStateTest, DraftsOfAllAttemptsAreAddedUp) {
+  Script script;
+  int64_t position = 0;
+  const auto take = [&](const DraftCounts& drafts, SequenceFinish finish = SequenceFinish::kNone) {
+    GeneratedTokens message;
+    message.first_position = position++;
+    message.tokens = {'x'};
+    message.logprobs = {-1};
+    message.finish = finish;
+    message.drafts = drafts;
+    EXPECT_TRUE(script.Take(message).ok());
+  };
+  take({});
+  take({.windows = 2, .drafted = 6, .accepted = 4});
+  take({.windows = 5, .drafted = 15, .accepted = 9});
+  take({.windows = 1, .drafted = 3, .accepted = 2});  // elsewhere
+  take({.windows = 3, .drafted = 8, .accepted = 5}, SequenceFinish::kLength);
+  EXPECT_EQ(script.end.drafts.windows, 8);
+  EXPECT_EQ(script.end.drafts.drafted, 23);
+  EXPECT_EQ(script.end.drafts.accepted, 14);
+}
+
 TEST(ChoiceStateTest, ReasoningMayStayInTheContentOrComeInOnePiece) {
   std::vector<TokenId> tokens = B::Bytes("why");
   tokens.push_back(B::kThinkEnd);

@@ -309,6 +309,8 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       load.waiting_tokens = message.load().waiting_tokens();
       load.kv_pages_free = message.load().kv_pages_free();
       load.kv_pages_total = message.load().kv_pages_total();
+      load.spec_windows = message.load().spec_windows();
+      load.spec_accepted_tokens = message.load().spec_accepted_tokens();
       return;
     }
     case proto::WorkerMessage::kPeerStatus:

@@ -52,6 +52,9 @@ GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
     tokens.prompt_logprobs = std::make_shared<const PromptLogprobs>(
         PromptLogprobs{{prompt.logprobs().begin(), prompt.logprobs().end()}, LikelyTokensOf(prompt.top_logprobs())});
   }
+  tokens.drafts = {.windows = sequence.drafts().windows(),
+                   .drafted = sequence.drafts().drafted(),
+                   .accepted = sequence.drafts().accepted()};
   return tokens;
 }
 

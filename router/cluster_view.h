@@ -17,6 +17,8 @@ struct WorkerLoad {
   uint64_t waiting_tokens = 0;
   uint64_t kv_pages_free = 0;
   uint64_t kv_pages_total = 0;
+  uint64_t spec_windows = 0;  // since its start; 0 where it does not draft
+  uint64_t spec_accepted_tokens = 0;
 };
 
 struct WorkerView {

@@ -23,6 +23,7 @@ struct GeneratedTokens {
   std::vector<std::vector<LikelyToken>> top_logprobs;  // of each token; empty unless asked for
   int64_t num_cached_prompt_tokens = 0;  // with the first token: of the prompt, that no worker had to compute
   std::shared_ptr<const PromptLogprobs> prompt_logprobs;  // with the first token of choice 0, where asked for
+  DraftCounts drafts;                                     // of this attempt so far
 };
 
 // What is known of a choice when its prompt is given to other workers.

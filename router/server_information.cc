@@ -46,6 +46,17 @@ void AppendLoad(std::string& out, const WorkerView& worker) {
   absl::StrAppendFormat(&out, ",\"token_usage\":%.4f", tokens.usage);
 }
 
+// Tokens that a window of drafts brought in the mean, over all decode workers since their starts.
+std::string AcceptLength(const ClusterView& view) {
+  double windows = 0, accepted = 0;
+  for (const DecodeView& decode : view.decodes) {
+    if (decode.address.empty() || !decode.is_up) continue;
+    windows += static_cast<double>(decode.load.spec_windows);
+    accepted += static_cast<double>(decode.load.spec_accepted_tokens);
+  }
+  return windows == 0 ? "null" : absl::StrFormat("%.6g", (windows + accepted) / windows);
+}
+
 void AppendRouterLoad(std::string& out, const RouterLoad& load) {
   absl::StrAppend(&out, "\"router\":{\"num_in_flight_reqs\":", load.num_in_flight,
                   ",\"num_waiting_reqs\":", load.num_waiting, "}");
@@ -101,7 +112,7 @@ std::string ServerInfoBody(const ModelContext& context, const std::string& insta
                         sampling.top_k);
   AppendRouterLoad(out, load);
   absl::StrAppend(&out, ",\"internal_states\":[{\"num_running_reqs\":", num_running,
-                  ",\"avg_spec_accept_length\":null,\"usable_pairs\":", CountUsablePairs(view),
+                  ",\"avg_spec_accept_length\":", AcceptLength(view), ",\"usable_pairs\":", CountUsablePairs(view),
                   "}],\"workers\":{\"prefill\":");
   AppendWorkers(out, view.prefills);
   out += ",\"decode\":";

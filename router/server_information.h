@@ -23,7 +23,7 @@ struct RouterLoad {
 std::string ModelInfoBody(const ModelContext& context);
 
 // GET /server_info. internal_states has one entry, of the whole cluster; avg_spec_accept_length is null for as long as
-// no worker drafts.
+// no worker has drafted.
 std::string ServerInfoBody(const ModelContext& context, const std::string& instance, const ClusterView& view,
                            const RouterLoad& load);
 

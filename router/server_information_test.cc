@@ -66,6 +66,25 @@ TEST(ServerInformationTest, ServerInfoHasOneInternalState) {
   EXPECT_EQ(body.at("workers").at("prefill").as_array().size(), 1u) << "empty places are nobody's";
 }
 
+TEST(ServerInformationTest, AcceptLengthIsTheMeanOfAllWindowsOfWorkersThatAreUp) {
+  ClusterView view = View();
+  const auto length = [&view] {
+    return json::parse(ServerInfoBody(Context(), "r0", view, {}))
+        .at("internal_states")
+        .at(0)
+        .at("avg_spec_accept_length");
+  };
+  EXPECT_TRUE(length().is_null());
+  view.decodes[0].load.spec_windows = 100;
+  view.decodes[0].load.spec_accepted_tokens = 300;
+  EXPECT_EQ(length().to_number<double>(), 4);
+  view.decodes[1].load.spec_windows = 300;
+  view.decodes[1].load.spec_accepted_tokens = 0;
+  EXPECT_EQ(length().to_number<double>(), 1.75);
+  view.decodes[1].is_up = false;
+  EXPECT_EQ(length().to_number<double>(), 4);
+}
+
 TEST(ServerInformationTest, LoadsHaveAnEntryForEveryWorker) {
   const json::value body = json::parse(LoadsBody("", View(), {}, absl::UnixEpoch()).value());
   EXPECT_EQ(body.at("timestamp").as_string(), "1970-01-01T00:00:00+00:00");

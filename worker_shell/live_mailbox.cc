@@ -73,6 +73,7 @@ void LiveMailbox::PushTokens(proto::SequenceTokens tokens) {
       waiting.mutable_tokens()->MergeFrom(tokens.tokens());
       waiting.mutable_logprobs()->MergeFrom(tokens.logprobs());
       waiting.mutable_top_logprobs()->MergeFrom(tokens.top_logprobs());
+      if (tokens.has_drafts()) *waiting.mutable_drafts() = tokens.drafts();
       waiting.set_finish_reason(tokens.finish_reason());
       bytes_ += waiting.ByteSizeLong() - waiting_bytes;
       return;

@@ -74,6 +74,7 @@ TEST(LiveMailboxTest, LogprobsAndTheFinishComeAlong) {
     proto::SequenceTokens& sequence = *message.mutable_tokens()->mutable_sequences(0);
     sequence.add_logprobs(-static_cast<float>(position));
     sequence.add_top_logprobs()->add_tokens(100 + position);
+    if (position > 0) sequence.mutable_drafts()->set_windows(position);
     if (position == 2) sequence.set_finish_reason(proto::FINISH_REASON_LENGTH);
     mailbox.Push(std::move(message));
   }
@@ -84,6 +85,7 @@ TEST(LiveMailboxTest, LogprobsAndTheFinishComeAlong) {
   EXPECT_EQ(sequence.logprobs(2), -2.0f);
   ASSERT_EQ(sequence.top_logprobs_size(), 3);
   EXPECT_EQ(sequence.top_logprobs(1).tokens(0), 101u);
+  EXPECT_EQ(sequence.drafts().windows(), 2u) << "counts so far: the newest";
   EXPECT_EQ(sequence.finish_reason(), proto::FINISH_REASON_LENGTH);
 }
 

@@ -21,7 +21,8 @@ struct DraftState {
   int64_t num_final = 0;               // positions 0 to here have final records
   std::vector<kernels::Bf16> pending;  // hidden states of the positions from there on
   Acceptance acceptance;
-  std::vector<int32_t> drafts;  // of the step under way: tokens behind the newest one
+  int64_t num_windows = 0, num_drafted = 0, num_accepted = 0;  // since it is here
+  std::vector<int32_t> drafts;                                 // of the step under way: tokens behind the newest one
 
   // Of a sequence whose prompt has just arrived: its last position's record is still to be written.
   // hidden_of_last: its BF16 values, as prefill sends them.

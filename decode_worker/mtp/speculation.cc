@@ -52,8 +52,12 @@ void Speculation::NoteDrafting(int num_runs, int num_rows, absl::Duration time) 
   draft_times_.Note(static_cast<double>(num_rows) / num_runs, absl::ToDoubleSeconds(time) / num_runs);
 }
 
-void Speculation::NoteWindow(int num_drafts, int num_accepted, Acceptance& acceptance) {
-  acceptance.Note(num_drafts, num_accepted);
+void Speculation::NoteWindow(int num_accepted, DraftState& sequence) {
+  const auto num_drafts = static_cast<int>(sequence.drafts.size());
+  sequence.acceptance.Note(num_drafts, num_accepted);
+  ++sequence.num_windows;
+  sequence.num_drafted += num_drafts;
+  sequence.num_accepted += num_accepted;
   ++counters_.windows;
   for (int place = 0; place < num_drafts; ++place) {
     ++counters_.drafted[static_cast<size_t>(place)];

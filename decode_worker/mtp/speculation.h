@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "decode_worker/mtp/acceptance.h"
+#include "decode_worker/mtp/draft_state.h"
 #include "decode_worker/mtp/step_times.h"
 
 namespace tandem::decode {
@@ -41,8 +42,8 @@ class Speculation final {
   // Of the last step: what its forward pass took, and the runs of the MTP layer, if any.
   void NoteStep(int num_rows, absl::Duration time);
   void NoteDrafting(int num_runs, int num_rows, absl::Duration time);
-  // One sequence's window, whose history is told, too.
-  void NoteWindow(int num_drafts, int num_accepted, Acceptance& acceptance);
+  // One sequence's window: of its drafts so many came true. Its own history is told, too.
+  void NoteWindow(int num_accepted, DraftState& sequence);
 
   int draft_length() const { return draft_length_; }  // last chosen
   const SpeculativeCounters& counters() const { return counters_; }

@@ -9,6 +9,11 @@
 namespace tandem::decode {
 namespace {
 
+void Note(Speculation& speculation, int num_drafts, int num_accepted, DraftState& state) {
+  state.drafts.assign(static_cast<size_t>(num_drafts), 0);
+  speculation.NoteWindow(num_accepted, state);
+}
+
 TEST(SpeculationTest, IsOffWithoutSteps) {
   EXPECT_FALSE(Speculation({}).is_on());
   EXPECT_TRUE(Speculation({.num_steps = 1}).is_on());
@@ -16,11 +21,11 @@ TEST(SpeculationTest, IsOffWithoutSteps) {
 
 TEST(SpeculationTest, AFixedLengthStaysWhateverIsMeasured) {
   Speculation speculation({.num_steps = 4, .is_adaptive = false});
-  Acceptance acceptance;
-  const std::vector<const Acceptance*> one = {&acceptance};
+  DraftState state;
+  const std::vector<const Acceptance*> one = {&state.acceptance};
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(speculation.NextDraftLength(one), 4);
-    speculation.NoteWindow(4, 0, acceptance);
+    Note(speculation, 4, 0, state);
     speculation.NoteStep(5, absl::Milliseconds(5 * 5));
   }
 }
@@ -29,13 +34,13 @@ TEST(SpeculationTest, AFixedLengthStaysWhateverIsMeasured) {
 // out when that changes.
 TEST(SpeculationTest, StopsDraftingInVainAndNoticesWhenItWouldPay) {
   Speculation speculation({.num_steps = 3});
-  Acceptance acceptance;
-  const std::vector<const Acceptance*> one = {&acceptance};
+  DraftState state;
+  const std::vector<const Acceptance*> one = {&state.acceptance};
   const auto step = [&](int num_hits) {
     const int length = speculation.NextDraftLength(one);
     speculation.NoteDrafting(length, length, length * absl::Milliseconds(1));
     speculation.NoteStep(1 + length, absl::Milliseconds(10 + (1 + length)));
-    speculation.NoteWindow(length, std::min(length, num_hits), acceptance);
+    Note(speculation, length, std::min(length, num_hits), state);
     return length;
   };
   for (int i = 0; i < 100; ++i) step(0);
@@ -53,12 +58,12 @@ TEST(SpeculationTest, StopsDraftingInVainAndNoticesWhenItWouldPay) {
 
 TEST(SpeculationTest, CountsEachPlaceAndTheMeanLength) {
   Speculation speculation({.num_steps = 3});
-  Acceptance acceptance;
+  DraftState state;
   EXPECT_EQ(speculation.counters().accept_length(), 0);
-  speculation.NoteWindow(3, 3, acceptance);
-  speculation.NoteWindow(3, 1, acceptance);
-  speculation.NoteWindow(2, 0, acceptance);
-  speculation.NoteWindow(0, 0, acceptance);
+  Note(speculation, 3, 3, state);
+  Note(speculation, 3, 1, state);
+  Note(speculation, 2, 0, state);
+  Note(speculation, 0, 0, state);
   const SpeculativeCounters& counters = speculation.counters();
   EXPECT_EQ(counters.windows, 4);
   EXPECT_EQ(counters.drafted[0], 3);
@@ -68,6 +73,9 @@ TEST(SpeculationTest, CountsEachPlaceAndTheMeanLength) {
   EXPECT_EQ(counters.num_drafted(), 8);
   EXPECT_EQ(counters.num_accepted(), 4);
   EXPECT_EQ(counters.accept_length(), 2.0);
+  EXPECT_EQ(state.num_windows, 4);
+  EXPECT_EQ(state.num_drafted, 8);
+  EXPECT_EQ(state.num_accepted, 4);
 }
 
 }  // namespace

@@ -33,10 +33,25 @@ inline const char* AnswerFinishName(AnswerFinish finish) {
 }
 
 // Why a choice ended, and what it stopped at: nothing (length, abort), a token by its id, or a stop string.
+// Steps of a choice in which its decode worker might draft, and what came of it.
+struct DraftCounts {
+  int64_t windows = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+
+  DraftCounts& operator+=(const DraftCounts& other) {
+    windows += other.windows;
+    drafted += other.drafted;
+    accepted += other.accepted;
+    return *this;
+  }
+};
+
 struct ChoiceEnd {
   AnswerFinish finish = AnswerFinish::kStop;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   absl::Duration after = absl::ZeroDuration();  // since the request came in
+  DraftCounts drafts = {};
 };
 
 struct LikelyToken {

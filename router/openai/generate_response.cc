@@ -80,6 +80,17 @@ void GenerateFormat::AppendFinish(std::string& out, const Progress& progress, co
   out += '}';
 }
 
+// In SGLang's names. Nothing where no worker drafts.
+void GenerateFormat::AppendDrafts(std::string& out, const DraftCounts& drafts) {
+  if (drafts.windows == 0) return;
+  const auto windows = static_cast<double>(drafts.windows), accepted = static_cast<double>(drafts.accepted);
+  absl::StrAppendFormat(&out,
+                        ",\"spec_verify_ct\":%d,\"spec_accept_length\":%.6g,\"spec_accept_rate\":%.6g,"
+                        "\"spec_num_correct_drafts\":%d",
+                        drafts.windows, (windows + accepted) / windows,
+                        drafts.drafted == 0 ? 0 : accepted / static_cast<double>(drafts.drafted), drafts.accepted);
+}
+
 void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const {
   const Prompt& prompt = options_.prompts[static_cast<size_t>(index / options_.choices_per_prompt)];
   absl::StrAppend(&out, "{\"text\":\"", progress.text, "\",\"output_ids\":[", progress.output_ids,
@@ -98,6 +109,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
   if (options_.has_top_logprobs) absl::StrAppend(&out, ",\"output_top_logprobs\":[", progress.top_logprobs, "]");
   if (end != nullptr) {
     absl::StrAppendFormat(&out, ",\"e2e_latency\":%.6f", absl::ToDoubleSeconds(end->after));
+    AppendDrafts(out, end->drafts);
   }
   out += '}';
   if (is_array_) absl::StrAppend(&out, ",\"index\":", index);

@@ -57,6 +57,7 @@ class GenerateFormat final : public AnswerFormat {
   void AppendTriples(std::string& out, const std::vector<LikelyToken>& tokens) const;
   // {"text":...,"output_ids":...,"meta_info":{...}}
   void AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const;
+  static void AppendDrafts(std::string& out, const DraftCounts& drafts);
   void AppendFinish(std::string& out, const Progress& progress, const ChoiceEnd& end) const;
 
   const Options options_;

@@ -62,6 +62,19 @@ TEST(GenerateResponseTest, CachedTokensStandInEveryEventFromTheirFirstOn) {
   EXPECT_EQ(json::parse(Format(One()).WholeBody({choice}, {})).at("meta_info").at("cached_tokens"), 3);
 }
 
+TEST(GenerateResponseTest, WhatDraftsBroughtIsSaidInSglangsNames) {
+  WholeChoice choice;
+  choice.end.drafts = {.windows = 8, .drafted = 24, .accepted = 18};
+  const json::value meta = json::parse(Format(One()).WholeBody({choice}, {})).at("meta_info");
+  EXPECT_EQ(meta.at("spec_verify_ct").as_int64(), 8);
+  EXPECT_EQ(meta.at("spec_accept_length").to_number<double>(), 3.25);
+  EXPECT_EQ(meta.at("spec_accept_rate").to_number<double>(), 0.75);
+  EXPECT_EQ(meta.at("spec_num_correct_drafts").as_int64(), 18);
+  choice.end.drafts = {.windows = 2};
+  EXPECT_EQ(
+      json::parse(Format(One()).WholeBody({choice}, {})).at("meta_info").at("spec_accept_rate").to_number<double>(), 0);
+}
+
 TEST(GenerateResponseTest, SeveralAreAnArrayByPromptAndChoice) {
   GenerateFormat::Options options;
   options.prompts = {{"x", 1}, {"y", 2}};
