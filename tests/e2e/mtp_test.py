@@ -52,7 +52,16 @@ def ask(cluster, name):
     status, _, body = cluster.post(chat(**QUESTIONS[name]))
     assert status == 200, body
     answer = json.loads(body)
-    return answer["choices"], answer["usage"]
+    return answer["choices"], answer["usage"]["completion_tokens"]
+
+
+def accept_length(cluster):
+    return json.loads(clusters.get(cluster.url + "/server_info")[1])["internal_states"][0]["avg_spec_accept_length"]
+
+
+def sampling_of(fields):
+    """The same in the words of /generate."""
+    return {"temperature": fields["temperature"]} | ({"sampling_seed": fields["seed"]} if "seed" in fields else {})
 
 
 def cluster_with(tmp_path_factory, name, **options):
@@ -65,6 +74,7 @@ def plain_answers(tmp_path_factory):
         answers = {name: ask(cluster, name) for name in QUESTIONS}
         cluster.wait_at_rest()
         assert cluster.decode.metric("tandem_spec_windows_total") == 0
+        assert accept_length(cluster) is None
     return answers
 
 
@@ -95,6 +105,14 @@ def test_most_drafts_come_true(tmp_path_factory, sampling):
         print(f"\naccept length {length:.2f} at {sampling}")
         assert length >= (3.6 if sampling["temperature"] == 0 else 3.0)
         assert cluster.decode.metric("tandem_spec_accept_length") == pytest.approx(length)
+        # The router is told with the next load.
+        told = clusters.wait_until(lambda: accept_length(cluster) or 0, lambda: clusters.get(cluster.url + "/server_info")[1])
+        assert 1 <= told <= 4
+        status, _, body = cluster.post({"text": questions[0], "sampling_params": {"max_new_tokens": 60, **sampling_of(sampling)}},
+                                       "/generate")
+        meta = json.loads(body)["meta_info"]
+        assert meta["spec_accept_length"] == pytest.approx(1 + meta["spec_num_correct_drafts"] / meta["spec_verify_ct"])
+        assert meta["completion_tokens"] == 1 + meta["spec_verify_ct"] + meta["spec_num_correct_drafts"]
 
 
 def test_retracted_answers_go_on_exactly(tmp_path_factory):
@@ -119,12 +137,12 @@ def test_retracted_answers_go_on_exactly(tmp_path_factory):
 def test_a_stream_that_drafts_outlives_its_decode_worker(fresh_cluster, n):
     fields = {"max_tokens": MAX_TOKENS, "n": n, "stream_options": {"include_usage": True}, **failover_test.SAMPLED}
     with fresh_cluster(num_drafts=0) as cluster:
-        expected = added_up(HeldStream(cluster, **fields).begin().rest())
+        expected, _ = added_up(HeldStream(cluster, **fields).begin().rest())
     with fresh_cluster(num_decode=2, num_drafts=3, router=clusters.WATCHFUL_ROUTER) as cluster:
         cluster.is_expected_to_log_errors = True
         stream = HeldStream(cluster, **fields).begin()
         cluster.decodes[where_it_runs(cluster.decodes)].kill()
-        assert added_up(stream.rest()) == expected
+        assert added_up(stream.rest())[0] == expected
         assert failovers(cluster, had_tokens="yes") == 1
         cluster.wait_at_rest()
 
