@@ -90,6 +90,18 @@ TEST(BatchSchedulerTest, DraftsTakeTheRowsAndPagesThatAreLeft) {
               ElementsAre(PlannedRows{0, 14, 0, 0}, PlannedRows{1, 1, 0, 0}, PlannedRows{2, 1, 0, 0}));
 }
 
+// A buffer of two pages for one page of tokens grows with the 65th token, of three no more.
+TEST(BatchSchedulerTest, DraftsTakeNoDevicePageAndFitTheNewestSlots) {
+  const BatchScheduler scheduler(
+      {.num_sequences_max = 8, .num_rows_max = 16, .num_rows_per_sequence_max = 4, .num_kept_pages_max = 2});
+  std::vector<SequenceView> sequences = {Running(62), Running(200)};
+  sequences[0].num_device_pages = 2;
+  sequences[1].num_device_pages = 3;
+  for (SequenceView& sequence : sequences) sequence.num_drafts = 5;
+  const StepPlan plan = scheduler.PlanStep({.sequences = sequences, .num_pages_free = 9, .num_device_pages_free = 9});
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 1, 0}, PlannedRows{1, 1, 0, 3, 0}));
+}
+
 TEST(BatchSchedulerTest, WhoeverHasNoCreditTakesNoRowAndNoPage) {
   std::vector<SequenceView> sequences = {Running(64), Running(64), Running(20)};
   sequences[0].has_credit = false;
@@ -148,7 +160,8 @@ TEST(BatchSchedulerTest, ABufferIsTakenWithTheFirstRowAndGrowsWithTheSequence) {
   sequences[2].num_device_pages = 3;
   const StepPlan plan =
       HiSparseScheduler().PlanStep({.sequences = sequences, .num_pages_free = 1, .num_device_pages_free = 3});
-  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 2}, PlannedRows{1, 1, 0, 1}, PlannedRows{2, 1, 0, 0}));
+  EXPECT_THAT(plan.rows,
+              ElementsAre(PlannedRows{0, 1, 0, 0, 2}, PlannedRows{1, 1, 0, 0, 1}, PlannedRows{2, 1, 0, 0, 0}));
   EXPECT_THAT(plan.swapped_out, IsEmpty());
 }
 
@@ -158,7 +171,7 @@ TEST(BatchSchedulerTest, TheYoungestLeavesItsBufferAndKeepsItsPages) {
   sequences[0].num_pages = 2;
   sequences[1].num_device_pages = sequences[2].num_device_pages = 3;
   const StepPlan plan = HiSparseScheduler().PlanStep({.sequences = sequences, .num_pages_free = 0});
-  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 1}, PlannedRows{1, 1, 0, 0}));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 1, 0, 0, 1}, PlannedRows{1, 1, 0, 0, 0}));
   EXPECT_THAT(plan.swapped_out, ElementsAre(2));
   EXPECT_THAT(plan.retracted, IsEmpty());
   EXPECT_EQ(plan.num_sitting_out, 1);
@@ -169,7 +182,7 @@ TEST(BatchSchedulerTest, ReplaysOfASequenceFitItsNewestSlots) {
   sequences[0].num_rows_pending = 100;
   sequences[0].num_pages = 5;
   const StepPlan plan = HiSparseScheduler().PlanStep({.sequences = sequences, .num_device_pages_free = 3});
-  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 64, 0, 3}));
+  EXPECT_THAT(plan.rows, ElementsAre(PlannedRows{0, 64, 0, 0, 3}));
 }
 
 TEST(BatchSchedulerTest, AdmissionCountsBothPools) {
