@@ -12,8 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "kernels/cpu_backend.h"
-#include "kernels/detached_backend.h"
+#include "model/testing/backends_under_test.h"
 #include "model/testing/micro_model.h"
 
 namespace tandem::model {
@@ -29,14 +28,16 @@ struct Reference {
   std::vector<float> logits;
 };
 
-class DeviceBuffersTest : public ::testing::TestWithParam<bool> {
+class DeviceBuffersTest : public ::testing::TestWithParam<std::string> {
  protected:
-  DeviceBuffersTest() {
-    if (GetParam()) {
-      backend_ = std::make_unique<kernels::DetachedBackend>();
-    } else {
-      backend_ = std::make_unique<kernels::CpuBackend>(1);
-    }
+  void SetUp() override {
+    auto backend = OpenBackendUnderTest(GetParam());
+    if (!backend.ok()) GTEST_SKIP() << "no device: " << backend.status();
+    backend_ = *std::move(backend);
+  }
+  // Without HiSparse, on the same backend.
+  TestModel MakeOff() {
+    return TestModel(checkpoint_, {.num_rows_max = 600, .num_pages = 40, .with_mtp = false, .backend = backend_.get()});
   }
   std::unique_ptr<TestModel> MakeModel(int num_device_pages, int num_buffer_pages_max, int64_t num_pages = 40) {
     return std::make_unique<TestModel>(
@@ -77,7 +78,7 @@ class DeviceBuffersTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(DeviceBuffersTest, GivesTheSameBitsFromPromptsShorterAndLongerThanTheBuffer) {
-  TestModel off(checkpoint_, {.num_rows_max = 600, .num_pages = 40, .with_mtp = false});
+  TestModel off = MakeOff();
   for (const int num_prompt_tokens : {1, 6, 15, 16, 17, 63, 64, 65, 200, 500}) {
     Reference reference = MakeReference(off, num_prompt_tokens + 40);
     const auto on = MakeModel(4, 2);
@@ -99,7 +100,7 @@ TEST_P(DeviceBuffersTest, GivesTheSameBitsFromPromptsShorterAndLongerThanTheBuff
 TEST_P(DeviceBuffersTest, NoBitDependsOnSlotsResidencyWindowsOrDrafts) {
   constexpr int kSequences = 4;
   const int lengths[kSequences] = {190, 75, 20, 330}, prompts[kSequences] = {100, 70, 1, 290};
-  TestModel off(checkpoint_, {.num_rows_max = 600, .num_pages = 40, .with_mtp = false});
+  TestModel off = MakeOff();
   std::vector<Reference> references;
   for (const int length : lengths) references.push_back(MakeReference(off, length));
   int64_t num_rejected = 0, num_left = 0, num_windows_more = 0;
@@ -192,7 +193,7 @@ TEST_P(DeviceBuffersTest, NoBitDependsOnSlotsResidencyWindowsOrDrafts) {
 }
 
 TEST_P(DeviceBuffersTest, AttentionReadsBuffersAndNothingElse) {
-  TestModel off(checkpoint_, {.num_rows_max = 600, .num_pages = 40, .with_mtp = false});
+  TestModel off = MakeOff();
   Reference reference = MakeReference(off, 60);
   const auto on = MakeModel(2, 2);
   TestSequence sequence = on->NewSequence(60);
@@ -297,8 +298,8 @@ TEST_P(DeviceBuffersTest, RefusesWhatDoesNotFitAndTouchesNothing) {
             "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, DeviceBuffersTest, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Apart" : "OfTheHost"; });
+INSTANTIATE_TEST_SUITE_P(Backends, DeviceBuffersTest, ::testing::ValuesIn(BackendsUnderTest()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace tandem::model

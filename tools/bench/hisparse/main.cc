@@ -1,13 +1,13 @@
 // How many long requests fit the device memory of a KV pool with HiSparse and without it, and what throughput they
 // have.
 //
-//   hisparse [--checkpoint=checkpoints/tandem-tiny] [--context=16384] [--tokens=128] [--requests=2] [--threads=0]
-//            [--with_mtp] [--count_only]
+//   hisparse [--checkpoint=checkpoints/tandem-tiny] [--context=16384] [--tokens=128] [--requests=2]
+//            [--device=cpu|cuda:N] [--threads=0] [--with_mtp] [--count_only]
 //
 // The device memory is that of a pool that holds --requests requests of so much context and generated tokens without
 // HiSparse; the ratio of the pools is the one that admits most. Who is admitted is asked of the worker's own scheduler
-// and pool sizes. Then as many requests as are admitted run together, on the CPU, through real device buffers of the
-// planned size; further ones wait for the first to end, as in a worker. The prompt is computed once and its host pages
+// and pool sizes. Then as many requests as are admitted run together, through real device buffers of the planned size;
+// further ones wait for the first to end, as in a worker. The prompt is computed once and its host pages
 // are shared, which no figure here depends on: each request has a device buffer and a continuation of its own.
 // A line of JSON a case, on stdout; docs/hisparse.md shows them, plot.py draws them.
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -27,10 +26,11 @@
 #include "decode_worker/batch_scheduler.h"
 #include "decode_worker/hisparse/device_pages.h"
 #include "decode_worker/hisparse/pool_sizes.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/backend.h"
 #include "kvcache/kv_layout.h"
 #include "model/checkpoint.h"
 #include "model/deepseek_model.h"
+#include "worker_shell/compute_device.h"
 
 namespace tandem::bench {
 namespace {
@@ -43,7 +43,7 @@ struct Arguments {
   int64_t context = 16384;
   int64_t tokens = 128;
   int64_t requests = 2;
-  int threads = 0;
+  worker_shell::ComputeDeviceOptions device;
   bool with_mtp = false;
   bool count_only = false;
 };
@@ -64,7 +64,9 @@ absl::StatusOr<Arguments> Parse(int argc, char** argv) {
     } else if (name == "--requests") {
       is_understood = absl::SimpleAtoi(value, &arguments.requests) && arguments.requests > 0;
     } else if (name == "--threads") {
-      is_understood = absl::SimpleAtoi(value, &arguments.threads) && arguments.threads >= 0;
+      is_understood = absl::SimpleAtoi(value, &arguments.device.num_threads) && arguments.device.num_threads >= 0;
+    } else if (name == "--device") {
+      arguments.device.device = std::string(value);
     } else if (name == "--with_mtp") {
       arguments.with_mtp = true;
     } else if (name == "--count_only") {
@@ -118,8 +120,8 @@ absl::StatusOr<Mode> BestMode(bool is_on, const decode::KvShape& shape, int64_t 
 // The model with the prompt in its pool.
 class Rig final {
  public:
-  Rig(const Arguments& arguments, std::shared_ptr<const model::Checkpoint> checkpoint, const Mode& mode,
-      int num_running)
+  Rig(const Arguments& arguments, kernels::Backend& backend, std::shared_ptr<const model::Checkpoint> checkpoint,
+      const Mode& mode, int num_running)
       : arguments_(arguments),
         num_prompt_pages_(kvcache::PagesForTokens(arguments.context)),
         num_own_pages_(kvcache::PagesForTokens(arguments.tokens)),
@@ -127,7 +129,7 @@ class Rig final {
         layout_({.num_layers = checkpoint->config().num_hidden_layers,
                  .num_pages = num_prompt_pages_ + int64_t{num_running} * num_own_pages_}),
         pool_(layout_.pool_bytes()),
-        backend_(arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency())),
+        backend_(backend),
         checkpoint_(std::move(checkpoint)),
         mode_(mode) {}
 
@@ -142,7 +144,7 @@ class Rig final {
       }
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(const auto model, Build(kChunk, {}));
+    ASSIGN_OR_RETURN(const auto model, Build(kChunk, {}, /*writes_back_kv=*/true));
     std::vector<int32_t> pages(num_prompt_pages_), tokens(arguments_.context);
     std::iota(pages.begin(), pages.end(), 0);
     uint32_t random = 1;
@@ -163,8 +165,13 @@ class Rig final {
   absl::Status Run(int num_requests) {
     const int num_rows_max = std::min(num_requests, mode_.num_admitted);
     const bool is_on = mode_.settings.enabled;
-    ASSIGN_OR_RETURN(const auto model, Build(num_rows_max, {.num_pages = mode_.sizes.num_device_pages,
-                                                            .num_buffer_pages_max = num_buffer_pages_}));
+    ASSIGN_OR_RETURN(
+        const auto model,
+        Build(num_rows_max, {.num_pages = mode_.sizes.num_device_pages, .num_buffer_pages_max = num_buffer_pages_},
+              /*writes_back_kv=*/false));
+    std::vector<int32_t> prompt_pages(num_prompt_pages_);
+    std::iota(prompt_pages.begin(), prompt_pages.end(), 0);
+    RETURN_IF_ERROR(model->PagesArrived(prompt_pages));
     const absl::Duration started = base::RealClock().Now();
     uint64_t sum = 0;  // of the tokens: the same with HiSparse and without it
     for (int begin = 0; begin < num_requests; begin += mode_.num_admitted) {
@@ -194,12 +201,13 @@ class Rig final {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<model::DeepseekModel>> Build(int num_rows_max, model::DeviceBufferOptions buffers) {
+  absl::StatusOr<std::unique_ptr<model::DeepseekModel>> Build(int num_rows_max, model::DeviceBufferOptions buffers,
+                                                              bool writes_back_kv) {
     buffers.clock = &base::RealClock();
     return model::DeepseekModel::Create(backend_, checkpoint_, layout_, absl::MakeSpan(pool_),
                                         {.num_rows_max = num_rows_max,
                                          .num_positions_max = arguments_.context + arguments_.tokens,
-                                         .writes_back_kv = false,
+                                         .writes_back_kv = writes_back_kv,
                                          .device_buffers = buffers});
   }
 
@@ -243,7 +251,7 @@ class Rig final {
   const int num_prompt_pages_, num_own_pages_, num_buffer_pages_;
   const kvcache::KvLayout layout_;
   std::vector<uint8_t> pool_;
-  kernels::CpuBackend backend_;
+  kernels::Backend& backend_;
   const std::shared_ptr<const model::Checkpoint> checkpoint_;
   const Mode mode_;
 };
@@ -274,7 +282,9 @@ absl::Status Main(int argc, char** argv) {
       on.settings.host_to_device_ratio, on.sizes.num_device_pages);
   std::fflush(stdout);
   if (arguments.count_only) return absl::OkStatus();
-  Rig plain(arguments, checkpoint, off, off.num_admitted), hisparse(arguments, checkpoint, on, on.num_admitted);
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend, worker_shell::OpenComputeDevice(arguments.device));
+  Rig plain(arguments, *backend, checkpoint, off, off.num_admitted);
+  Rig hisparse(arguments, *backend, checkpoint, on, on.num_admitted);
   RETURN_IF_ERROR(plain.Fill(nullptr));
   RETURN_IF_ERROR(hisparse.Fill(&plain));
   for (int num_requests = 1; num_requests <= on.num_admitted; ++num_requests) {
