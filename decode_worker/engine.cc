@@ -50,6 +50,11 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
                "the longest sequence does not fit the pool");
   TANDEM_CHECK(options.num_device_pages >= DevicePagesFor(options.context_length_max, options.batch.num_kept_pages_max),
                "the oldest sequence always gets its device buffer");
+  if (options.prefix_cache.has_value()) {
+    kvcache::PrefixIndexOptions prefix_cache = *options.prefix_cache;
+    prefix_cache.covers_next_token |= executor.has_mtp();
+    prefixes_.emplace(prefix_cache, pages_);
+  }
 }
 
 // ---- Arrival ----
@@ -237,15 +242,26 @@ void Engine::Admit() {
       if (sequence.HoldsPages()) num_device_pages_promised += DevicePagesSoon(request->num_tokens(sequence));
     }
   }
-  const int num_admitted = scheduler_.PlanAdmission({.wanted = wanted,
-                                                     .num_holders = num_holders,
-                                                     .num_pages_free = pages_.num_free(),
-                                                     .num_device_pages = device_pages_.num_pages(),
-                                                     .num_device_pages_promised = num_device_pages_promised});
+  const std::vector<Reservation> reservations = wanted;
+  const AdmissionSnapshot snapshot{.wanted = wanted,
+                                   .num_holders = num_holders,
+                                   .num_pages_free = num_pages_available(),
+                                   .num_device_pages = device_pages_.num_pages(),
+                                   .num_device_pages_promised = num_device_pages_promised};
+  int num_admitted = scheduler_.PlanAdmission(snapshot);
+  if (prefixes_.has_value()) {
+    // Pages that others hold already are no new ones: looked up only where room is short, from the oldest on.
+    auto waiting = waiting_.begin();
+    for (int i = 0; i < static_cast<int>(wanted.size()) && i <= num_admitted; ++i, ++waiting) {
+      if (i < num_admitted) continue;
+      wanted[i].num_pages -= NumPagesInUse(*waiting->second);
+      num_admitted = scheduler_.PlanAdmission(snapshot);
+    }
+  }
   for (int i = 0; i < num_admitted; ++i) {
     Request& request = *waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
-    BeginTransfer(request, wanted[i]);
+    BeginTransfer(request, reservations[i]);
   }
 }
 
@@ -261,17 +277,40 @@ void Engine::ReservePages(Request& request, const Reservation& reservation) {
     if (first != nullptr) {
       sequence.pages.assign(first->pages.begin(), first->pages.begin() + num_shared);
       pages_.Hold(sequence.pages, owner);
+    } else if (prefixes_.has_value()) {
+      sequence.pages = prefixes_->Match(request.Prefix(), int64_t{num_shared} * kvcache::kPageTokens);
+      pages_.Hold(sequence.pages, owner);
+      request.num_joined_pages = static_cast<int>(sequence.pages.size());
+      prefixes_->Touch(request.Prefix(), request.num_joined_pages);
     }
     const int num_own_pages =
         kvcache::PagesForTokens(request.num_tokens(sequence)) - static_cast<int>(sequence.pages.size());
-    const auto own_pages = pages_.Allocate(num_own_pages, owner);
-    TANDEM_CHECK(own_pages.ok(), "an admitted request has no pages");
-    sequence.pages.insert(sequence.pages.end(), own_pages->begin(), own_pages->end());
+    const std::vector<kvcache::PageId> own_pages = TakePages(num_own_pages, owner);
+    sequence.pages.insert(sequence.pages.end(), own_pages.begin(), own_pages.end());
     // Pages of the prompt are overwritten whole.
     for (size_t i = num_prompt_pages; i < sequence.pages.size(); ++i) pool_.ZeroPage(sequence.pages[i]);
     if (first == nullptr) first = &sequence;
   }
   TANDEM_CHECK(request.num_pages() == reservation.num_pages, "a reservation is not what was planned");
+}
+
+int Engine::NumPagesInUse(const Request& request) const {
+  const int64_t num_tokens = int64_t{request.num_shared_pages()} * kvcache::kPageTokens;
+  const std::vector<kvcache::PageId> cached = prefixes_->Match(request.Prefix(), num_tokens);
+  return static_cast<int>(
+      std::count_if(cached.begin(), cached.end(), [this](kvcache::PageId page) { return pages_.num_holds(page) > 0; }));
+}
+
+std::vector<kvcache::PageId> Engine::TakePages(int64_t num_pages, const std::string& owner) {
+  if (prefixes_.has_value()) prefixes_->Evict(num_pages - pages_.num_free());
+  auto pages = pages_.Allocate(num_pages, owner);
+  TANDEM_CHECK(pages.ok(), "planned pages are neither free nor idle");
+  return *std::move(pages);
+}
+
+void Engine::FlushPrefixCache() {
+  ++counters_.prefix_flushes;
+  if (prefixes_.has_value()) prefixes_->Flush();
 }
 
 void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
@@ -292,6 +331,7 @@ void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
       .sampling = head.sampling(),
       .stopping = head.stopping(),
       .num_choices = has_first_tokens ? 1 : static_cast<int>(request.sequences.size()),
+      .num_prefix_tokens_held = request.num_joined_pages * kvcache::kPageTokens,
       .cache_salt = head.cache_salt(),
       .priority = head.priority(),
       .remaining_time = request.deadline - clock_.Now(),
@@ -301,6 +341,8 @@ void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
     End(request, {.error = epoch.status()});
     return;
   }
+  if (request.num_joined_pages > 0) ++counters_.prefix_hits;
+  counters_.held_prompt_tokens += int64_t{request.num_joined_pages} * kvcache::kPageTokens;
   request.epoch = *epoch;
   ++request.num_open_epochs;
   request.phase = Phase::kTransferring;
@@ -384,7 +426,11 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
     if (!sequence.HoldsPages()) continue;
     if (first == nullptr) {
       first = &sequence;
-      arrived.assign(first->pages.begin(), first->pages.begin() + last_prompt_page);
+      arrived.assign(first->pages.begin() + request.num_joined_pages, first->pages.begin() + last_prompt_page);
+    }
+    if (prefixes_.has_value()) {  // these are final, and their sums agree
+      prefixes_->Add(request.Prefix(), absl::MakeConstSpan(sequence.pages).first(last_prompt_page),
+                     request.Owner(sequence));
     }
     if (sequence.has_ended) continue;
     pool_.CopyPage(first->pages[last_prompt_page], sequence.pages[last_prompt_page]);
@@ -479,7 +525,7 @@ void Engine::SettleSequences(Request& request) {
 void Engine::ReleasePages(const Request& request, Sequence& sequence) {
   if (!sequence.HoldsPages()) return;
   ReleaseDevicePages(request, sequence);
-  pages_.Release(sequence.pages, request.Owner(sequence));
+  pages_.ReleaseAll(request.Owner(sequence));
   sequence.pages.clear();
   sequence.num_written = 0;
   sequence.counts = {};

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,6 +52,7 @@
 #include "decode_worker/token_drawer.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/page_allocator.h"
+#include "kvcache/prefix_index.h"
 #include "kvtransfer/page_memory.h"
 #include "kvtransfer/transfer_target.h"
 #include "model/model_executor.h"
@@ -69,6 +71,8 @@ struct EngineOptions {
   std::shared_ptr<const model::Vocabulary> vocabulary;  // null: constrained requests are refused
   kvtransfer::TargetOptions transfer;                   // with this worker's incarnation and its pool's layout
   int64_t num_device_pages = 0;                         // HiSparse: of all device buffers together
+  // Pages of prompts stay after their requests, and are not fetched again; none: they are freed.
+  std::optional<kvcache::PrefixIndexOptions> prefix_cache;
 };
 
 // What has happened since the start; never goes back.
@@ -93,6 +97,9 @@ struct EngineCounters {
   int64_t requests_not_known = 0;  // named by such a router: lost with its stream, or long ended
   int64_t steps = 0;               // forward passes
   int64_t rows = 0;
+  int64_t prefix_hits = 0;         // transfers of which the first pages were here
+  int64_t held_prompt_tokens = 0;  // that were not fetched for it
+  int64_t prefix_flushes = 0;
 };
 
 class Engine final {
@@ -131,6 +138,7 @@ class Engine final {
   const kvcache::PageAllocator& device_pages() const { return device_pages_; }
   const model::DeviceBufferCounters* device_buffer_counters() const { return executor_.device_buffer_counters(); }
   const Speculation& speculation() const { return speculation_; }
+  const kvcache::PrefixIndex* prefix_cache() const { return prefixes_.has_value() ? &*prefixes_ : nullptr; }
   int num_parked() const { return static_cast<int>(parked_.size()); }
   int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.
@@ -166,6 +174,13 @@ class Engine final {
   Reservation ReservationOf(const Request& request) const;
   int DevicePagesSoon(int64_t num_tokens) const;
   void Admit();
+  // Pages that are free, or that become free where nobody holds them.
+  int64_t num_pages_available() const { return pages_.num_free() + pages_.num_idle(); }
+  // Pages of this prompt that are here and in use: it takes no room for them.
+  int NumPagesInUse(const Request& request) const;
+  // All of them; there are as many.
+  std::vector<kvcache::PageId> TakePages(int64_t num_pages, const std::string& owner);
+  void FlushPrefixCache();
   void BeginTransfer(Request& request, const Reservation& reservation);
   void ReservePages(Request& request, const Reservation& reservation);
   void PumpTransfer();
@@ -188,6 +203,7 @@ class Engine final {
   // That the window of a sequence has room for, at most draft_length.
   int DraftsWanted(const Request& request, const Sequence& sequence, int draft_length) const;
   StepPlan PlanStep(int draft_length, std::vector<Member>& members) const;
+  void CountSharedPages(const std::vector<Member>& members, std::vector<SequenceView>& views) const;
   absl::Status Draft(const StepPlan& plan, absl::Span<const Member> members);
   void Grow(const Request& request, Sequence& sequence, const PlannedRows& rows);
   // The error of a token that could not be drawn.
@@ -233,6 +249,7 @@ class Engine final {
   Speculation speculation_;
   Drafter drafter_;
   kvcache::PageAllocator pages_, device_pages_;
+  std::optional<kvcache::PrefixIndex> prefixes_;
   kvtransfer::HostPageMemory page_memory_;
   kvtransfer::TransferTarget transfer_;
   RouterSessions routers_;

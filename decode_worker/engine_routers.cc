@@ -49,7 +49,9 @@ void Engine::RouterMessage(uint64_t stream_id, const proto::RouterMessage& messa
     case proto::RouterMessage::kEndedReceived:
       ended_.Confirm(routers_.IncarnationOf(stream_id), message.ended_received().number());
       break;
-    case proto::RouterMessage::kFlushPrefixCache:      // what decode holds ends with its requests
+    case proto::RouterMessage::kFlushPrefixCache:
+      FlushPrefixCache();
+      break;
     case proto::RouterMessage::kPrefixSnapshotWanted:  // asked of prefill workers
     case proto::RouterMessage::kHello:                 // said once, through RouterAttached
     case proto::RouterMessage::kHeartbeat:             // a sign of life: the stream's owner has seen it

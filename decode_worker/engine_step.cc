@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -54,6 +55,8 @@ int Engine::DraftsWanted(const Request& request, const Sequence& sequence, int d
 // members[i] is what the plan's index i stands for.
 StepPlan Engine::PlanStep(int draft_length, std::vector<Member>& members) const {
   std::vector<SequenceView> views;
+  // However the rows are dealt out, sequences grow by no more pages than this.
+  int64_t num_growth_max = options_.batch.num_rows_max / kvcache::kPageTokens + 1;
   int64_t num_pages_returning = 0;
   for (const auto& [arrival, request] : holders_) {
     if (request->phase == Phase::kReleasing) {
@@ -78,12 +81,38 @@ StepPlan Engine::PlanStep(int draft_length, std::vector<Member>& members) const 
                        .num_pages_shared = is_oldest_holder ? 0 : request->num_shared_pages(),
                        .num_device_pages = static_cast<int>(sequence.device_pages.size())});
       is_oldest_holder = false;
+      num_growth_max += 2;  // a part of a page at either end of its rows
     }
   }
+  if (prefixes_.has_value() && num_pages_available() < num_growth_max) CountSharedPages(members, views);
   return scheduler_.PlanStep({.sequences = views,
-                              .num_pages_free = pages_.num_free(),
+                              .num_pages_free = num_pages_available(),
                               .num_pages_returning = num_pages_returning,
                               .num_device_pages_free = device_pages_.num_free()});
+}
+
+// A page comes back with the last of those that hold it, and the youngest are retracted first: it counts as that of the
+// oldest.
+void Engine::CountSharedPages(const std::vector<Member>& members, std::vector<SequenceView>& views) const {
+  absl::flat_hash_set<kvcache::PageId> counted;
+  const auto count = [&](const Request& request, const Sequence& sequence) {
+    int num_new = 0;
+    for (const kvcache::PageId page : pages_.PagesOf(request.Owner(sequence))) num_new += counted.insert(page).second;
+    return num_new;
+  };
+  for (const auto& [arrival, request] : holders_) {
+    if (request->phase != Phase::kReleasing) continue;  // their pages come back by themselves
+    for (const Sequence& sequence : request->sequences) count(*request, sequence);
+  }
+  for (size_t i = 0; i < members.size(); ++i) {
+    int num_own = 0;
+    for (const Sequence& sequence : members[i].request->sequences) {
+      if (members[i].sequence == nullptr || members[i].sequence == &sequence) {
+        num_own += count(*members[i].request, sequence);
+      }
+    }
+    views[i].num_pages_shared = views[i].num_pages - num_own;
+  }
 }
 
 void Engine::StepRunning() {
@@ -189,9 +218,7 @@ void Engine::RetractWithoutCredit(absl::Duration patience) {
 
 void Engine::Grow(const Request& request, Sequence& sequence, const PlannedRows& rows) {
   if (rows.num_new_pages > 0) {
-    auto pages = pages_.Allocate(rows.num_new_pages, request.Owner(sequence));
-    TANDEM_CHECK(pages.ok(), "a planned page is not free");
-    for (const kvcache::PageId page : *pages) {
+    for (const kvcache::PageId page : TakePages(rows.num_new_pages, request.Owner(sequence))) {
       pool_.ZeroPage(page);
       sequence.pages.push_back(page);
     }

@@ -37,7 +37,7 @@ proto::Load Engine::load() const {
   int64_t waiting_tokens = 0;
   for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_tokens_left_to_hold();
   load.set_waiting_tokens(waiting_tokens);
-  load.set_kv_pages_free(pages_.num_free());
+  load.set_kv_pages_free(num_pages_available());
   load.set_kv_pages_total(pages_.num_pages());
   load.set_engine_steps(counters_.steps);
   load.set_spec_windows(speculation_.counters().windows);
@@ -70,6 +70,10 @@ std::string Engine::Describe() const {
     for (size_t layer = 0; layer < buffers->layers.size(); ++layer) {
       absl::StrAppend(&text, layer, " ", buffers->layers[layer].hits, " ", buffers->layers[layer].misses, "\n");
     }
+  }
+  if (prefixes_.has_value()) {
+    absl::StrAppendFormat(&text, "\nprefix cache: %d pages, %d of them idle; %d prompt tokens were not fetched again\n",
+                          prefixes_->num_pages(), pages_.num_idle(), counters_.held_prompt_tokens);
   }
   absl::StrAppend(&text, "\nprefill usable lanes_or_why_not\n");
   for (const auto& [peer, status] : peers_) {

@@ -24,6 +24,7 @@
 #include "decode_worker/mtp/draft_state.h"
 #include "decode_worker/page_sharing.h"
 #include "kvcache/page_allocator.h"
+#include "kvcache/prefix_index.h"
 #include "model/logprobs.h"
 #include "model/token_counts.h"
 #include "model/token_mask/token_matcher.h"
@@ -71,6 +72,7 @@ struct Request {
   uint32_t num_cached_prompt_tokens = 0;  // prefill's, once a choice has its first token
   proto::PromptLogprobs prompt_logprobs;  // prefill's, once choice 0 has its first token; empty unless wanted
 
+  int num_joined_pages = 0;        // of the prompt: held before its transfer began, and not fetched
   uint64_t epoch = 0;              // of the transfer under way, 0 where there is none
   int num_open_epochs = 0;         // not yet confirmed by the peer
   std::optional<Outcome> outcome;  // set: it ends as soon as nothing is held any more
@@ -109,6 +111,12 @@ struct Request {
           int64_t{generate.head.stopping().max_new_tokens()} - static_cast<int64_t>(s.generated.size());
       return !s.has_ended && unused_credit(s) >= std::min(left, half);
     });
+  }
+  // How the prefix index sees it. Generated tokens are no part of it: prefill may compute them in another form.
+  kvcache::PrefixTokens Prefix() const {
+    return {.tokens = generate.prompt_tokens,
+            .num_prompt_tokens = num_prompt_tokens(),
+            .cache_salt = generate.head.cache_salt()};
   }
   int num_shared_pages() const { return SharedPages(num_prompt_tokens()); }
   // Who holds a sequence's pages.

@@ -26,6 +26,7 @@
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
 #include "worker_shell/memory_room.h"
+#include "worker_shell/prefix_cache_options.h"
 #include "worker_shell/worker_admin.h"
 
 namespace tandem::decode {
@@ -137,7 +138,8 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .speculative = {.num_steps = num_steps, .is_adaptive = config_.speculative_adaptive},
                     .vocabulary = std::move(vocabulary),
                     .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}},
-                    .num_device_pages = sizes.num_device_pages},
+                    .num_device_pages = sizes.num_device_pages,
+                    .prefix_cache = worker_shell::PrefixCacheOptions(config_, model)},
       clock_, *executor_, pool, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });

@@ -128,7 +128,7 @@ PrefixIndex::Node* PrefixIndex::AddChild(Node& parent, const PageView& view, Pag
   nodes_.emplace(node->key, std::move(owned));
   pages_.Cache(page);
   ++counters_.pages_added;
-  changes_.push_back({.page_key = node->key, .is_added = true});
+  if (options_.records_changes) changes_.push_back({.page_key = node->key, .is_added = true});
   return node;
 }
 
@@ -158,7 +158,7 @@ void PrefixIndex::Remove(Node& node) {
   parent.children.erase(&node);
   if (IsLeaf(parent)) leaves_.insert({parent.last_used, &parent});
   pages_.Uncache(node.page);
-  changes_.push_back({.page_key = node.key, .is_added = false});
+  if (options_.records_changes) changes_.push_back({.page_key = node.key, .is_added = false});
   if (parent.parent == nullptr && parent.children.empty() && !parent.is_growing) {
     roots_.erase(std::string(parent.salt));
   }

@@ -39,6 +39,7 @@ struct PrefixIndexOptions {
   int64_t num_pages_max = 0;       // 0: as many as the pool has
   bool covers_next_token = false;  // the pool has a layer whose records depend on the next token (MTP)
   uint64_t domain = 0;             // of the keys: model, numerics, layout of the records
+  bool records_changes = false;    // for TakeChanges()
   uint64_t (*page_key)(uint64_t parent, absl::Span<const uint32_t> tokens, uint64_t generated_mask,
                        uint32_t next_token) = &proto::PageKey;
 };
@@ -95,7 +96,7 @@ class PrefixIndex final {
   const PrefixCounters& counters() const { return counters_; }
   // All keys, in no order.
   std::vector<uint64_t> Keys() const;
-  // What has changed since the last call. Grows until it is taken.
+  // What has changed since the last call; nothing without records_changes.
   std::vector<PrefixChange> TakeChanges() { return std::exchange(changes_, {}); }
 
  private:

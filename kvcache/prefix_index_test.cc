@@ -155,7 +155,7 @@ TEST(PrefixIndexTest, TheBoundMayTakeTheRestOfTheSameTree) {
 }
 
 TEST(PrefixIndexTest, ChangesTellWhatIsHeld) {
-  Cache cache(8);
+  Cache cache(8, {.records_changes = true});
   cache.Compute(PagesOf({1, 2}));
   cache.index.Evict(1);
   cache.Compute(PagesOf({1, 3}));

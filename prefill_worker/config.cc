@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
-#include "kvcache/kv_layout.h"
 #include "kvtransfer/handshake.h"
 #include "worker_shell/ports.h"
 
@@ -32,14 +31,10 @@ void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
                 "all. shared: one pool's memory for all of them, nothing is sent.");
   schema.Duration("process.lease", &config.lease, absl::ZeroDuration(), absl::Minutes(5),
                   "How long pages are kept for a decode worker whose stream is gone.");
-  schema.Bool(
-      "process.prefix_cache", &config.prefix_cache,
-      "Whether whole pages of prompts are kept for later prompts that begin alike (docs/prefix_cache.md). Tokens "
-      "do not depend on it.");
-  schema.Int64("process.prefix_cache_tokens_max", &config.prefix_cache_tokens_max,
-               {.unit = "tokens", .min = 0, .max = int64_t{1} << 40},
-               "The most tokens whose pages are kept for that, rounded down to whole pages; 0: as many as the KV pool "
-               "holds. They give way to requests in any case.");
+  schema.Choice(
+      "process.schedule_policy", &config.schedule_policy, {"fcfs", "priority"},
+      "In which order prompts take pages: of arrival, or higher priority of the request first; then a prompt "
+      "that 16 later ones have overtaken goes first. Either way a short prompt shares steps with a long one.");
 }
 
 namespace {
@@ -91,11 +86,6 @@ absl::Status Validate(const PrefillConfig& config) {
   if (const absl::Status status = kvtransfer::ValidateAdvertisedAddress(told); !status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("process.advertise_host \"", config.advertise_host, "\": ", status.message()));
-  }
-  if (config.prefix_cache_tokens_max > 0 && config.prefix_cache_tokens_max < kvcache::kPageTokens) {
-    return absl::InvalidArgumentError(absl::StrCat("process.prefix_cache_tokens_max ", config.prefix_cache_tokens_max,
-                                                   ": less than a page of ", kvcache::kPageTokens,
-                                                   " tokens; 0 means the whole pool, prefix_cache: false none"));
   }
   return absl::OkStatus();
 }

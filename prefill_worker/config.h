@@ -1,7 +1,6 @@
 // The prefill worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "absl/time/time.h"
@@ -24,8 +23,7 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   std::string context_parallel_strategy = "interleave";
   std::string context_parallel_kv = "copied";  // or "shared"
   absl::Duration lease = absl::Seconds(2);
-  bool prefix_cache = true;
-  int64_t prefix_cache_tokens_max = 0;
+  std::string schedule_policy = "fcfs";
 };
 
 // `config` outlives the schema.

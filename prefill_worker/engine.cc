@@ -50,6 +50,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
   if (options.prefix_cache.has_value()) {
     kvcache::PrefixIndexOptions prefix_cache = *options.prefix_cache;
     prefix_cache.covers_next_token |= executor.has_mtp();
+    prefix_cache.records_changes = options.publishes_prefix_changes;
     prefixes_.emplace(prefix_cache, pages_);
   }
 }
@@ -125,7 +126,7 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
   Request& request = requests_[output.id];
   request.id = output.id;
   request.start = std::move(output.start);
-  request.arrival = next_arrival_++;
+  request.place = PlaceOf(options_.schedule_policy, request.start.priority, next_arrival_++);
   if (!valid.ok()) {
     ++counters_.requests_refused;
     transfer_.Fail(request.id, valid);
@@ -135,7 +136,7 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
   request.draws = worker_shell::DrawRulesFrom(request.start.sampling, request.start.stopping,
                                               static_cast<int64_t>(request.prompt.size()));
   request.draws.constraint = std::move(constraint);
-  waiting_.emplace(request.arrival, &request);
+  waiting_.emplace(request.place, &request);
   has_work_ = true;
 }
 
@@ -144,8 +145,8 @@ void Engine::Handle(kvtransfer::EndRequest& output) {
   TANDEM_CHECK(it != requests_.end(), "a request ended that was never admitted");
   Request& request = it->second;
   ++(output.status.ok() ? counters_.requests_done : counters_.requests_ended);
-  waiting_.erase(request.arrival);
-  active_.erase(request.arrival);
+  waiting_.erase(request.place);
+  active_.erase(request.place);
   if (prefixes_.has_value() && absl::IsDataLoss(output.status)) {
     ++counters_.prefix_distrusts;
     prefixes_->Drop(request.Prefix());
@@ -173,9 +174,11 @@ absl::Duration Engine::NextWake() const { return has_work_ ? absl::ZeroDuration(
 void Engine::Admit() {
   while (!waiting_.empty()) {
     Request& request = *waiting_.begin()->second;
-    if (!TakePages(request)) return;  // in order of arrival: nobody overtakes; pages come back by EndRequest
+    if (!TakePages(request)) return;  // in this order: nobody overtakes; pages come back by EndRequest
     waiting_.erase(waiting_.begin());
-    active_.emplace(request.arrival, &request);
+    CountOvertaken(request.place, waiting_);
+    request.num_overtaken = 0;
+    active_.emplace(request.place, &request);
     transfer_.Accept(request.id, {request.pages});
     const auto num_cached_pages = static_cast<int>(request.num_published);
     if (num_cached_pages > 0) transfer_.Complete(request.id, 0, 0, executor_.num_layers(), 0, num_cached_pages);
@@ -359,7 +362,8 @@ void Engine::FinishChunks(absl::Span<const float> logits) {
       logits.remove_prefix(vocab_size);
     }
     if (request.num_left() > 0) continue;
-    active_.erase(request.arrival);
+    active_.erase(request.place);
+    CountOvertaken(request.place, active_);
     if (!request.SamplesFirstTokens()) continue;
     SampleFirstTokens(request, logits.first(vocab_size));
     logits.remove_prefix(vocab_size);

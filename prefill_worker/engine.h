@@ -15,9 +15,9 @@
 // the prompt's last token depends on the first token of each choice, so that one stays zero, decode writes it, and the
 // hidden state that it takes for that is sent. The first tokens do not wait for the MTP layer.
 //
-// Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival; at rest nobody holds
-// a page (the cached ones are idle) and the transfer ledger is zero.
-// Tested by engine_test.cc and //tests/sim.
+// Invariants: a prompt holds all of its pages or none; requests are admitted in order of arrival or of priority; at
+// rest nobody holds a page (the cached ones are idle) and the transfer ledger is zero. Tested by engine_test.cc and
+// //tests/sim.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,7 @@
 #include "model/sampler.h"
 #include "prefill_worker/chunk_scheduler.h"
 #include "prefill_worker/outbox.h"
+#include "prefill_worker/request_order.h"
 #include "proto/worker.pb.h"
 #include "worker_shell/answer_constraints.h"
 #include "worker_shell/sampling.h"
@@ -50,10 +51,12 @@ namespace tandem::prefill {
 
 struct EngineOptions {
   ChunkLimits chunks;
-  int num_waiting_max = 0;                                  // requests in line; one more is refused
+  int num_waiting_max = 0;  // requests in line; one more is refused
+  SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   std::shared_ptr<const model::Vocabulary> vocabulary;      // null: constrained requests are refused
   kvtransfer::SourceOptions transfer;                       // with this worker's incarnation and its pool's layout
   std::optional<kvcache::PrefixIndexOptions> prefix_cache;  // none: every prompt is computed whole
+  bool publishes_prefix_changes = false;                    // somebody calls TakePrefixChanges() after each step
 };
 
 // What has happened since the start; never goes back.
@@ -100,6 +103,10 @@ class Engine final {
   const EngineCounters& counters() const { return counters_; }
   const kvtransfer::TransferSource& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
+  // What of the prefix cache has changed since the last call.
+  std::vector<kvcache::PrefixChange> TakePrefixChanges() {
+    return prefixes_.has_value() ? prefixes_->TakeChanges() : std::vector<kvcache::PrefixChange>();
+  }
   const kvcache::PrefixIndex* prefix_cache() const { return prefixes_.has_value() ? &*prefixes_ : nullptr; }
   // A line for each request: /statusz.
   std::string Describe() const;
@@ -108,7 +115,8 @@ class Engine final {
   struct Request {
     kvtransfer::EpochId id;
     kvtransfer::StartRequest start;
-    uint64_t arrival = 0;
+    Place place;  // in line, and among those that are computed
+    int num_overtaken = 0;
     worker_shell::DrawRules draws;
     std::vector<int32_t> prompt;            // as the executor takes it
     std::vector<kvcache::PageId> pages;     // page table; empty while it waits
@@ -169,8 +177,8 @@ class Engine final {
   kvtransfer::TransferSource transfer_;
 
   std::map<kvtransfer::EpochId, Request> requests_;
-  absl::btree_map<uint64_t, Request*> waiting_;  // by arrival
-  absl::btree_map<uint64_t, Request*> active_;   // has pages and tokens left to compute
+  absl::btree_map<Place, Request*> waiting_;
+  absl::btree_map<Place, Request*> active_;  // has pages and tokens left to compute
   uint64_t next_arrival_ = 1;
   bool is_draining_ = false;
   bool has_work_ = false;  // the next Step() may do something though no input comes

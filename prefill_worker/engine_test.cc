@@ -314,5 +314,27 @@ TEST_F(EngineTest, AForwardPassThatFailsIsToldToDecode) {
   ExpectServed(next);
 }
 
+TEST_F(EngineTest, HigherPrioritiesGoFirstWhereThePolicySaysSo) {
+  for (const SchedulePolicy policy : {SchedulePolicy::kFcfs, SchedulePolicy::kPriority}) {
+    schedule_policy_ = policy;
+    Start(4, 64);  // one prompt at a time
+    first_token_order_.clear();
+    std::vector<uint64_t> epochs;
+    for (const int priority : {0, -2, 7, 0, 7}) {
+      Transfer transfer = MakeTransfer(250);
+      transfer.priority = priority;
+      epochs.push_back(Begin(transfer));
+    }
+    Settle();
+    for (const uint64_t epoch : epochs) ExpectServed(epoch);
+    if (policy == SchedulePolicy::kFcfs) {
+      EXPECT_EQ(first_token_order_, epochs);
+    } else {
+      EXPECT_THAT(first_token_order_, ElementsAre(epochs[2], epochs[4], epochs[0], epochs[3], epochs[1]));
+    }
+    ExpectNothingHeld();
+  }
+}
+
 }  // namespace
 }  // namespace tandem::prefill

@@ -56,6 +56,9 @@ absl::StatusOr<std::unique_ptr<RouterService>> RouterService::Start(const std::s
 
 int RouterService::port() const { return core_->port(); }
 int RouterService::num_routers() const { return core_->live().num_streams(); }
+void RouterService::Send(uint64_t stream_id, proto::WorkerMessage message) {
+  core_->live().Send(stream_id, std::move(message));
+}
 void RouterService::AnnounceDraining() { core_->live().AnnounceDraining(); }
 void RouterService::Farewell(absl::Duration limit) { core_->live().Farewell(limit); }
 

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/peer_security.h"
+#include "proto/worker.pb.h"
 #include "worker_shell/live_options.h"
 
 namespace tandem::prefill {
@@ -28,6 +29,8 @@ class RouterService final {
 
   int port() const;
   int num_routers() const;
+  // Dropped where the stream is gone.
+  void Send(uint64_t stream_id, proto::WorkerMessage message);
   // Tells every router, also those that attach later, that this worker takes no more requests.
   void AnnounceDraining();
   // After a drain: ends the routers' streams behind the last words queued on them, within `limit`.

@@ -1,7 +1,6 @@
 #include "prefill_worker/worker.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +13,6 @@
 #include "base/peer_security.h"
 #include "base/status_macros.h"
 #include "kvcache/kv_pool.h"
-#include "kvcache/prefix_index.h"
 #include "kvtransfer/bootstrap_service.h"
 #include "kvtransfer/own_address.h"
 #include "kvtransfer/readable_epochs.h"
@@ -24,12 +22,14 @@
 #include "prefill_worker/engine.h"
 #include "prefill_worker/metrics.h"
 #include "prefill_worker/outbox.h"
+#include "prefill_worker/prefix_publisher.h"
 #include "prefill_worker/router_service.h"
 #include "worker_shell/compute_device.h"
 #include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
 #include "worker_shell/identity.h"
 #include "worker_shell/memory_room.h"
+#include "worker_shell/prefix_cache_options.h"
 #include "worker_shell/served_model.h"
 #include "worker_shell/worker_admin.h"
 
@@ -71,7 +71,10 @@ class Worker::Core final : public Outbox {
   using Thread = worker_shell::EngineThread<Engine>;
 
   void OnBootstrapEvent(kvtransfer::BootstrapEvent event);
-  void OnRouterMessage(const proto::RouterMessage& message);
+  void OnRouterMessage(uint64_t stream_id, const proto::RouterMessage& message);
+  void OnRouterLost(uint64_t stream_id);
+  // On the engine's thread.
+  void Tell(const std::vector<PrefixPublisher::Told>& told);
   absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
   std::string DescribeLinks() const;
   absl::Status BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
@@ -93,6 +96,7 @@ class Worker::Core final : public Outbox {
   std::unique_ptr<model::ModelExecutor> executor_;
   const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
   std::unique_ptr<Engine> engine_;
+  PrefixPublisher publisher_;  // the engine's thread's
   std::unique_ptr<Thread> thread_;
   // Destroyed in this order from below; their last events meet a closed mailbox.
   std::unique_ptr<kvtransfer::BootstrapService> bootstrap_;
@@ -144,18 +148,15 @@ absl::Status Worker::Core::Start() {
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
-  std::optional<kvcache::PrefixIndexOptions> prefix_cache;
-  if (config_.prefix_cache) {
-    prefix_cache = kvcache::PrefixIndexOptions{.num_pages_max = config_.prefix_cache_tokens_max / kvcache::kPageTokens,
-                                               .domain = model.page_key_domain()};
-  }
   engine_ = std::make_unique<Engine>(
       EngineOptions{
           .chunks = {.num_tokens_max = config_.chunked_prefill_size, .num_chunks_max = config_.max_running_requests},
           .num_waiting_max = config_.max_queued_requests,
+          .schedule_policy = config_.schedule_policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs,
           .vocabulary = std::move(vocabulary),
           .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease},
-          .prefix_cache = std::move(prefix_cache)},
+          .prefix_cache = worker_shell::PrefixCacheOptions(config_, model),
+          .publishes_prefix_changes = true},
       clock_, *executor_, pool, &readable_, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
@@ -186,17 +187,22 @@ absl::Status Worker::Core::Start() {
   live.hello.set_model_hash(model.hash());
   live.hello.set_context_length_max(
       static_cast<uint32_t>(std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens)));
+  if (config_.prefix_cache) {
+    live.hello.set_page_key_domain(model.page_key_domain());
+    live.hello.set_page_keys_cover_next_token(executor_->has_mtp());
+  }
   live.hello.set_kv_tokens_capacity(layout.num_pages * kvcache::kPageTokens);
   live.hello.set_bootstrap_address(base::HostPort{config_.advertise_host, bootstrap_port()}.ToString());
   const std::string rpc_address = base::HostPort{config_.listen_host, config_.rpc_port}.ToString();
   // Requests come from decode workers; routers listen here, and may have the prefix cache flushed.
   ASSIGN_OR_RETURN(
       service_,
-      RouterService::Start(rpc_address, std::move(live), *security_, clock_,
-                           {.attached = [](uint64_t, const proto::Identity&) {},
-                            .message = [this](uint64_t, proto::RouterMessage message) { OnRouterMessage(message); },
-                            .lost = [](uint64_t) {},
-                            .vitals = [this] { return Vitals(); }}));
+      RouterService::Start(
+          rpc_address, std::move(live), *security_, clock_,
+          {.attached = [](uint64_t, const proto::Identity&) {},
+           .message = [this](uint64_t stream_id, proto::RouterMessage message) { OnRouterMessage(stream_id, message); },
+           .lost = [this](uint64_t stream_id) { OnRouterLost(stream_id); },
+           .vitals = [this] { return Vitals(); }}));
   thread_->Start();
   ASSIGN_OR_RETURN(admin_, base::AdminHttpServer::Start(
                                config_.admin_host, config_.admin_port,
@@ -265,10 +271,29 @@ void Worker::Core::OnBootstrapEvent(kvtransfer::BootstrapEvent event) {
   }
 }
 
-void Worker::Core::OnRouterMessage(const proto::RouterMessage& message) {
-  if (!message.has_flush_prefix_cache()) return;
-  LOG_INFO("prefix cache flushed");
-  thread_->PostReserved([](Engine& engine) { engine.FlushPrefixCache(); });
+void Worker::Core::OnRouterMessage(uint64_t stream_id, const proto::RouterMessage& message) {
+  if (message.has_flush_prefix_cache()) {
+    LOG_INFO("prefix cache flushed");
+    thread_->PostReserved([](Engine& engine) { engine.FlushPrefixCache(); });
+  } else if (message.has_prefix_snapshot_wanted()) {
+    thread_->PostReserved([this, stream_id](Engine& engine) {
+      if (engine.prefix_cache() == nullptr) return;
+      Tell(publisher_.Publish(engine.TakePrefixChanges()));
+      Tell(publisher_.Subscribe(stream_id, *engine.prefix_cache()));
+    });
+  }
+}
+
+void Worker::Core::OnRouterLost(uint64_t stream_id) {
+  thread_->PostReserved([this, stream_id](Engine&) { publisher_.Unsubscribe(stream_id); });
+}
+
+void Worker::Core::Tell(const std::vector<PrefixPublisher::Told>& told) {
+  for (const PrefixPublisher::Told& one : told) {
+    proto::WorkerMessage message;
+    *message.mutable_prefix_update() = one.update;
+    service_->Send(one.stream_id, std::move(message));
+  }
 }
 
 void Worker::Core::AfterStep(const Engine& engine) {
@@ -281,6 +306,7 @@ void Worker::Core::AfterStep(const Engine& engine) {
     TANDEM_CHECK(ranks_->status().ok(), ranks_->status().message());
   }
   status_.Publish(engine, clock_.Now());
+  Tell(publisher_.Publish(engine_->TakePrefixChanges()));
 }
 
 std::string Worker::Core::DescribeLinks() const {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "proto/page_key.h"
 
 namespace tandem::router {
 namespace {
@@ -22,6 +23,7 @@ absl::Status StatusOf(const proto::Error& error) {
 Cluster::Cluster(Options options, const WorkerChannelFactory& factory)
     : identity_(std::move(options.identity)),
       credit_bytes_(options.credit_bytes),
+      follows_prefix_caches_(options.follows_prefix_caches),
       times_(options.times),
       factory_(factory) {
   SetWorkers(options.prefill_workers, options.decode_workers);
@@ -57,6 +59,7 @@ void Cluster::AddLink(WorkerRole role, const std::string& address) {
     if (role == WorkerRole::kPrefill) {
       view_.prefills.emplace_back();
       prefill_outliers_.emplace_back();
+      prefixes_.emplace_back();
     } else {
       decode_outliers_.emplace_back();
       view_.decodes.emplace_back();
@@ -96,6 +99,7 @@ void Cluster::ReleaseRemoved() {
   for (auto& link : prefill_links_) {
     if (link == nullptr || !ViewOf(*link).is_removed || IsInUse(*link)) continue;
     view_.prefills[link->index()] = PrefillView();
+    prefixes_[link->index()] = {};
     failures_logged_.erase(link.get());
     twins_.erase(link.get());
     link.reset();
@@ -208,6 +212,10 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool i
     SendPrefillSet(link);
     return;
   }
+  PrefixKnowledge& prefixes = prefixes_[link.index()];
+  prefixes.rules = {.domain = hello.page_key_domain(), .covers_next_token = hello.page_keys_cover_next_token()};
+  prefixes.mirror.Reset();
+  if (follows_prefix_caches_ && prefixes.rules.domain != 0) AskForPrefixes(link);
   std::string& bootstrap_address = view_.prefills[link.index()].bootstrap_address;
   if (bootstrap_address == hello.bootstrap_address()) return;
   bootstrap_address = hello.bootstrap_address();
@@ -221,6 +229,29 @@ void Cluster::ConfirmEnds(WorkerLink& link) {
   proto::RouterMessage message;
   message.mutable_ended_received()->set_number(ends.received);
   link.Send(std::move(message));
+}
+
+void Cluster::AskForPrefixes(WorkerLink& link) {
+  ++counters_.prefix_snapshots;
+  proto::RouterMessage message;
+  message.mutable_prefix_snapshot_wanted();
+  link.Send(std::move(message));
+}
+
+std::vector<int64_t> Cluster::CachedTokens(absl::Span<const TokenId> prompt, absl::string_view cache_salt) const {
+  std::vector<int64_t> cached(prefixes_.size(), 0);
+  PageKeyRules rules;  // of the keys at hand; most often those of all workers
+  std::vector<uint64_t> keys;
+  for (size_t place = 0; place < prefixes_.size(); ++place) {
+    const PrefixKnowledge& prefixes = prefixes_[place];
+    if (prefixes.mirror.num_keys() == 0) continue;
+    if (prefixes.rules != rules) {
+      rules = prefixes.rules;
+      keys = PageKeysOf(prompt, cache_salt, rules);
+    }
+    cached[place] = int64_t{prefixes.mirror.NumCached(keys)} * proto::kPageKeyTokens;
+  }
+  return cached;
 }
 
 int Cluster::FlushPrefixCaches() {
@@ -316,6 +347,12 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
     case proto::WorkerMessage::kPeerStatus:
       if (link.role() == WorkerRole::kDecode) OnPeerStatus(link.index(), message.peer_status());
       return;
+    case proto::WorkerMessage::kPrefixUpdate:
+      if (link.role() != WorkerRole::kPrefill || !follows_prefix_caches_) return;
+      if (prefixes_[link.index()].mirror.Take(message.prefix_update())) return;
+      ++counters_.prefix_gaps;
+      LOG_WARNING("prefix cache is read anew: what was told of it has a gap", {"address", link.address()});
+      return AskForPrefixes(link);
     case proto::WorkerMessage::kDraining:
       ViewOf(link).is_draining = true;
       LOG_INFO("worker is draining", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()});

@@ -28,6 +28,7 @@
 #include "router/generated_tokens.h"
 #include "router/outlier_ejection.h"
 #include "router/pair_picker.h"
+#include "router/prefix_mirror.h"
 #include "router/worker_link.h"
 
 namespace tandem::router {
@@ -78,6 +79,7 @@ class Cluster final : private WorkerLinkListener {
     LinkTimes times;
     // That a worker may send of one choice beyond what has been taken (proto/credit.h); at least four tokens.
     int64_t credit_bytes = 16 * 1024;
+    bool follows_prefix_caches = false;  // asks prefill workers what they have cached, for CachedTokens()
   };
   // Since the start; never goes back.
   struct Counters {
@@ -85,6 +87,8 @@ class Cluster final : private WorkerLinkListener {
     int64_t streams_reattached = 0;  // the worker was still there, and in time
     int64_t workers_lost = 0;        // with all that ran there
     int64_t ejections = 0;           // of workers that failed again and again
+    int64_t prefix_snapshots = 0;    // asked of prefill workers
+    int64_t prefix_gaps = 0;         // of these, because what was told could not be right
   };
 
   static constexpr size_t kTokensPerPart = 48 * 1024;    // at most 5 bytes each: under 256 KiB with the head
@@ -104,6 +108,8 @@ class Cluster final : private WorkerLinkListener {
   void Tick(absl::Duration now);
   // Tells every worker that is up to forget what it has cached of prompts. Returns how many they are.
   int FlushPrefixCaches();
+  // Of this prompt, by place of the prefill worker: what it has cached by its own word.
+  std::vector<int64_t> CachedTokens(absl::Span<const TokenId> prompt, absl::string_view cache_salt) const;
 
   // Sends the request to the pair's decode worker. The listener hears nothing before the call returns, and lives until
   // Forget(). The pair comes from PickPair() over view() in the same turn of the loop.
@@ -143,6 +149,7 @@ class Cluster final : private WorkerLinkListener {
     int decode = -1;
     int prefill = -1;
     bool counts_on_prefill = false;  // until its first token
+    int64_t num_prefill_tokens = 0;  // that prefill has to compute, by what was known when it was chosen
     bool counts_on_decode = false;
     Part prefill_part = {false, true}, decode_part = {false, true};
     bool is_lost = false;       // no worker has it any more; its listener knows
@@ -170,6 +177,7 @@ class Cluster final : private WorkerLinkListener {
   void HoldWhereTwin(WorkerLink& link);
   void WarnOfEqualNames(const WorkerLink& link);
   WorkerView& ViewOf(const WorkerLink& link);
+  void AskForPrefixes(WorkerLink& link);
   void SendPrefillSet(WorkerLink& link);
   void SendPrefillSets();
   void Reattach(WorkerLink& link);
@@ -199,6 +207,7 @@ class Cluster final : private WorkerLinkListener {
 
   const proto::Identity identity_;
   const int64_t credit_bytes_;
+  const bool follows_prefix_caches_;
   const LinkTimes times_;
   const WorkerChannelFactory factory_;
   ClusterView view_;
@@ -206,8 +215,13 @@ class Cluster final : private WorkerLinkListener {
   std::vector<std::unique_ptr<WorkerLink>> prefill_links_;
   std::vector<std::unique_ptr<WorkerLink>> decode_links_;
   std::vector<OutlierEjection> prefill_outliers_, decode_outliers_;  // by place, too
-  absl::Duration now_ = absl::ZeroDuration();                        // of the latest Tick()
-  absl::btree_map<uint64_t, Request> requests_;                      // in an order that a replay repeats
+  struct PrefixKnowledge {                                           // of one prefill worker
+    PageKeyRules rules;
+    PrefixMirror mirror;
+  };
+  std::vector<PrefixKnowledge> prefixes_;        // by place, of prefill workers
+  absl::Duration now_ = absl::ZeroDuration();    // of the latest Tick()
+  absl::btree_map<uint64_t, Request> requests_;  // in an order that a replay repeats
   // By decode worker: ids that it still works on although they were forgotten; cancelled, not yet confirmed.
   std::vector<absl::flat_hash_set<uint64_t>> unknown_cancelled_;
   struct EndNumbers {  // of one decode worker

@@ -150,7 +150,9 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   }
   head.set_credit_bytes(static_cast<uint64_t>(request.credit_bytes));
   ++view_.decodes[pair.decode].requests_in_flight;
+  request.num_prefill_tokens = std::max<int64_t>(0, static_cast<int64_t>(order.prompt.size()) - pair.cached_tokens);
   ++view_.prefills[pair.prefill].requests_in_flight;
+  view_.prefills[pair.prefill].prompt_tokens_in_flight += request.num_prefill_tokens;
   BeginParts(request);
   SendParts(*decode_links_[pair.decode], KeyOf(request_id, request.attempt), std::move(head), order.prompt, resumed);
 }
@@ -272,6 +274,7 @@ void Cluster::LeavePrefill(Request& request) {
   JudgePrefill(request, OutlierEjection::Outcome::kNothing);
   request.counts_on_prefill = false;
   --view_.prefills[request.prefill].requests_in_flight;
+  view_.prefills[request.prefill].prompt_tokens_in_flight -= request.num_prefill_tokens;
 }
 
 void Cluster::LeaveDecode(Request& request) {

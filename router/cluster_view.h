@@ -35,6 +35,7 @@ struct WorkerView {
   WorkerLoad load;
   // Of this shard's requests: on decode until they end, on prefill until their first token.
   int requests_in_flight = 0;
+  int64_t prompt_tokens_in_flight = 0;  // of those on prefill
 };
 
 struct PrefillView : WorkerView {

@@ -90,6 +90,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.Duration("process.peer_silence_max", &config->peer_silence_max, absl::Milliseconds(30), absl::Minutes(5),
                   "A worker that is silent for longer is not used until it is heard again. Where it is not within 1 s, "
                   "its requests have lost it; the sum of both must stay below the decode workers' router_grace.");
+  schema.Choice(
+      "process.policy", &config->policy,
+      {"prefix", "least_load", "round_robin", "random", "power_of_two", "consistent_hash"},
+      "How a request's pair of workers is chosen (docs/prefix_cache.md): prefix weighs what of the prompt each "
+      "prefill worker has cached, by its own word, against its line, decode's load and room, and the lane.");
   schema.Int64("process.stream_credit_bytes", &config->credit_bytes,
                {.unit = "bytes", .min = 64, .max = int64_t{1} << 24},
                "Tokens that a decode worker may send of one choice beyond those that its client has taken, in bytes: 8 "

@@ -47,6 +47,7 @@ struct RouterConfig {
   absl::Duration heartbeat_interval = absl::Milliseconds(250);
   absl::Duration peer_silence_max = absl::Milliseconds(750);
   int64_t credit_bytes = int64_t{16} << 10;
+  std::string policy = "prefix";
   int requests_max = 4096;
   int queued_max = 1024;
   absl::Duration queue_time_max = absl::Minutes(1);

@@ -94,6 +94,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.admission = {.in_flight_max = share(config.requests_max), .waiting_max = share(config.queued_max)};
   options.link_times = {.heartbeat_interval = config.heartbeat_interval, .silence_max = config.peer_silence_max};
   options.credit_bytes = config.credit_bytes;
+  options.pipeline.policy = PairPolicyOf(config.policy);
   options.http.body_bytes_max = static_cast<size_t>(config.body_bytes_max);
   options.http.connections_max = config.connections_max;
   options.http.idle_max = config.idle_max;

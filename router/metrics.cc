@@ -29,6 +29,13 @@ RouterMetrics::RouterMetrics()
       failovers_with_tokens(metrics_.AddCounter("tandem_router_failovers_total",
                                                 "Prompts that went on elsewhere after their workers had failed.",
                                                 {{"had_tokens", "yes"}})),
+      routed_cached_tokens(metrics_.AddCounter(
+          "tandem_router_routed_cached_tokens_total",
+          "Prompt tokens that the chosen prefill worker had cached, by what it had told when it was chosen.")),
+      routed_forgone_tokens(
+          metrics_.AddCounter("tandem_router_routed_forgone_tokens_total",
+                              "Prompt tokens more that another prefill worker of a usable pair had cached: what other "
+                              "costs outweighed.")),
       prompt_tokens(metrics_.AddCounter("tandem_prompt_tokens_total", "Prompt tokens of admitted requests.")),
       generation_tokens(metrics_.AddCounter("tandem_generation_tokens_total", "Generated tokens accepted.")),
       empty_answers(metrics_.AddCounter("tandem_router_empty_answers_total",

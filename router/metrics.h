@@ -37,6 +37,8 @@ class RouterMetrics final {
   prometheus::Gauge& requests_without_worker;
   prometheus::Counter& failovers_without_tokens;
   prometheus::Counter& failovers_with_tokens;
+  prometheus::Counter& routed_cached_tokens;
+  prometheus::Counter& routed_forgone_tokens;
   prometheus::Counter& prompt_tokens;
   prometheus::Counter& generation_tokens;
   prometheus::Counter& empty_answers;

@@ -1,9 +1,13 @@
 #include "router/pair_picker.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "proto/page_key.h"
 
 namespace tandem::router {
 namespace {
@@ -78,65 +82,182 @@ bool MostAreEjected(const auto& workers) {
   return balance > 0;
 }
 
-absl::StatusOr<PairChoice> PickAmong(const ClusterView& view, uint64_t num_tokens, uint64_t turn,
-                                     bool with_ejected_prefills, bool with_ejected_decodes) {
-  PairChoice choice;
-  choice.cost = std::numeric_limits<int64_t>::max();
-  uint64_t tokens_max = 0;  // over all usable pairs
-  const auto for_each_fitting = [&](auto&& visit) {
+// What a request more on decode's hands costs, in tokens that prefill could compute meanwhile: a little, so that equal
+// prefill workers are told apart by their decode workers' loads and a cached page outweighs two requests.
+constexpr int64_t kTokensPerDecodeRequest = 32;
+// A token that decode has no room for makes the request wait for others to end.
+constexpr int64_t kCostOfLackingToken = 4;
+
+struct Candidate {
+  int decode = -1;
+  int prefill = -1;
+};
+
+class PairSearch {
+ public:
+  PairSearch(const ClusterView& view, const PairRequest& request, bool with_ejected_prefills, bool with_ejected_decodes)
+      : view_(view), request_(request) {
     for (size_t d = 0; d < view.decodes.size(); ++d) {
       for (size_t p = 0; p < view.prefills.size(); ++p) {
         if (!IsUsable(view.decodes[d], view.prefills[p])) continue;
         if (view.decodes[d].is_ejected && !with_ejected_decodes) continue;
         if (view.prefills[p].is_ejected && !with_ejected_prefills) continue;
         const uint64_t pair_tokens_max = std::min(TokensMax(view.decodes[d]), TokensMax(view.prefills[p]));
-        tokens_max = std::max(tokens_max, pair_tokens_max);
-        if (num_tokens > pair_tokens_max) continue;
-        visit(static_cast<int>(d), static_cast<int>(p), LoadOf(view.decodes[d]) + LoadOf(view.prefills[p]));
+        tokens_max_ = std::max(tokens_max_, pair_tokens_max);
+        if (request.num_tokens > pair_tokens_max) continue;
+        candidates_.push_back({static_cast<int>(d), static_cast<int>(p)});
+        best_cached_ = std::max(best_cached_, CachedAt(static_cast<int>(p)));
+        best_rate_ = std::max(best_rate_, RateOf(candidates_.back()));
       }
     }
-  };
-  for_each_fitting([&](int, int, int64_t cost) {
-    ++choice.num_candidates;
-    if (cost < choice.cost) choice.num_cheapest = 0;
-    if (cost <= choice.cost) ++choice.num_cheapest;
-    choice.cost = std::min(choice.cost, cost);
-  });
-  if (choice.num_candidates == 0) {
-    if (tokens_max == 0) return absl::UnavailableError(WhyNone(view));
-    return absl::InvalidArgumentError(absl::StrCat("request needs room for ", num_tokens,
-                                                   " tokens, the largest usable pair of workers holds ", tokens_max));
   }
-  int64_t skip = static_cast<int64_t>(turn % static_cast<uint64_t>(choice.num_cheapest));
-  for_each_fitting([&](int decode, int prefill, int64_t cost) {
-    if (cost != choice.cost || skip-- != 0) return;
-    choice.decode = decode;
-    choice.prefill = prefill;
-  });
-  return choice;
-}
+
+  absl::StatusOr<PairChoice> Pick() const {
+    if (candidates_.empty()) {
+      if (tokens_max_ == 0) return absl::UnavailableError(WhyNone(view_));
+      return absl::InvalidArgumentError(absl::StrCat("request needs room for ", request_.num_tokens,
+                                                     " tokens, the largest usable pair of workers holds ",
+                                                     tokens_max_));
+    }
+    const auto count = static_cast<uint64_t>(candidates_.size());
+    switch (request_.policy) {
+      case PairPolicy::kRoundRobin:
+        return Chosen(candidates_[request_.turn % count], 0, static_cast<int>(count));
+      case PairPolicy::kRandom:
+        return Chosen(candidates_[request_.random % count], 0, static_cast<int>(count));
+      case PairPolicy::kPowerOfTwo: {
+        // Two different ones where there are two.
+        const uint64_t first = (request_.random & 0xFFFFFFFF) % count;
+        const uint64_t second = count == 1 ? 0 : (first + 1 + (request_.random >> 32) % (count - 1)) % count;
+        return Cheapest({candidates_[first], candidates_[second]});
+      }
+      case PairPolicy::kConsistentHash:
+        return Cheapest(AtTheirPrefill());
+      case PairPolicy::kPrefix:
+      case PairPolicy::kLeastLoad:
+        return Cheapest(candidates_);
+    }
+    return Cheapest(candidates_);
+  }
+  int num_candidates() const { return static_cast<int>(candidates_.size()); }
+
+ private:
+  int64_t CachedAt(int prefill) const {
+    const auto place = static_cast<size_t>(prefill);
+    return place < request_.cached_tokens.size() ? request_.cached_tokens[place] : 0;
+  }
+  double RateOf(const Candidate& pair) const {
+    const auto& peers = view_.decodes[pair.decode].peers;
+    return peers.at(view_.prefills[pair.prefill].bootstrap_address).lane_bytes_per_second;
+  }
+  PairCost PartsOf(const Candidate& pair) const {
+    const PrefillView& prefill = view_.prefills[pair.prefill];
+    const DecodeView& decode = view_.decodes[pair.decode];
+    const auto num_tokens = static_cast<int64_t>(request_.num_tokens);
+    PairCost cost;
+    cost.waiting = std::max(static_cast<int64_t>(prefill.load.waiting_tokens), prefill.prompt_tokens_in_flight);
+    cost.uncached = num_tokens - CachedAt(pair.prefill);
+    cost.decode_load = kTokensPerDecodeRequest * LoadOf(decode);
+    const auto room = static_cast<int64_t>(decode.load.kv_pages_free) * 64;
+    if (decode.load.kv_pages_total > 0) cost.short_room = kCostOfLackingToken * std::max<int64_t>(0, num_tokens - room);
+    // The best lane's pages come while prefill computes; what a slower one adds is a share of the prompt.
+    if (const double rate = RateOf(pair); rate > 0 && rate < best_rate_) {
+      cost.slow_lane =
+          static_cast<int64_t>(static_cast<double>(num_tokens) * std::min(best_rate_ / rate - 1, 16.0) / 16);
+    }
+    return cost;
+  }
+  int64_t CostOf(const Candidate& pair) const {
+    if (request_.policy == PairPolicy::kPrefix) return PartsOf(pair).total();
+    if (request_.policy == PairPolicy::kConsistentHash) return LoadOf(view_.decodes[pair.decode]);
+    return LoadOf(view_.decodes[pair.decode]) + LoadOf(view_.prefills[pair.prefill]);
+  }
+  // Those with the prefill worker that has the highest hash of the routing key and its address.
+  std::vector<Candidate> AtTheirPrefill() const {
+    std::vector<Candidate> pairs;
+    uint64_t highest = 0;
+    for (const Candidate& pair : candidates_) {
+      const uint64_t hash = proto::RootPageKey(request_.routing_key, view_.prefills[pair.prefill].address);
+      if (!pairs.empty() && pairs.front().prefill != pair.prefill && hash < highest) continue;
+      if (!pairs.empty() && pairs.front().prefill != pair.prefill) pairs.clear();
+      highest = hash;
+      pairs.push_back(pair);
+    }
+    return pairs;
+  }
+  PairChoice Cheapest(const std::vector<Candidate>& pairs) const {
+    int64_t cost = std::numeric_limits<int64_t>::max();
+    int num_cheapest = 0;
+    for (const Candidate& pair : pairs) {
+      const int64_t own = CostOf(pair);
+      num_cheapest = own < cost ? 1 : num_cheapest + (own == cost ? 1 : 0);
+      cost = std::min(cost, own);
+    }
+    int64_t skip = static_cast<int64_t>(request_.turn % static_cast<uint64_t>(num_cheapest));
+    for (const Candidate& pair : pairs) {
+      if (CostOf(pair) == cost && skip-- == 0) return Chosen(pair, cost, num_cheapest);
+    }
+    return {};
+  }
+  PairChoice Chosen(const Candidate& pair, int64_t cost, int num_cheapest) const {
+    PairChoice choice{.prefill = pair.prefill,
+                      .decode = pair.decode,
+                      .cost = cost,
+                      .num_candidates = num_candidates(),
+                      .num_cheapest = num_cheapest,
+                      .policy = request_.policy,
+                      .cached_tokens = CachedAt(pair.prefill),
+                      .best_cached_tokens = best_cached_};
+    if (request_.policy == PairPolicy::kPrefix) choice.parts = PartsOf(pair);
+    return choice;
+  }
+
+  const ClusterView& view_;
+  const PairRequest& request_;
+  std::vector<Candidate> candidates_;
+  uint64_t tokens_max_ = 0;  // over all usable pairs
+  int64_t best_cached_ = 0;
+  double best_rate_ = 0;
+};
 
 }  // namespace
 
-absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn) {
-  absl::StatusOr<PairChoice> choice =
-      PickAmong(view, num_tokens, turn, MostAreEjected(view.prefills), MostAreEjected(view.decodes));
-  if (choice.ok()) return choice;
-  return PickAmong(view, num_tokens, turn, /*with_ejected_prefills=*/true, /*with_ejected_decodes=*/true);
+PairPolicy PairPolicyOf(absl::string_view name) {
+  const auto* const found = std::find(std::begin(kPairPolicyNames), std::end(kPairPolicyNames), name);
+  TANDEM_CHECK(found != std::end(kPairPolicyNames), "a policy that the configuration does not allow");
+  return static_cast<PairPolicy>(found - std::begin(kPairPolicyNames));
 }
 
-int CountUsablePairs(const ClusterView& view) {
-  const absl::StatusOr<PairChoice> choice = PickAmong(view, 0, 0, true, true);
-  return choice.ok() ? choice->num_candidates : 0;
+absl::StatusOr<PairChoice> PickPair(const ClusterView& view, const PairRequest& request) {
+  absl::StatusOr<PairChoice> choice =
+      PairSearch(view, request, MostAreEjected(view.prefills), MostAreEjected(view.decodes)).Pick();
+  if (choice.ok()) return choice;
+  return PairSearch(view, request, /*with_ejected_prefills=*/true, /*with_ejected_decodes=*/true).Pick();
 }
+
+absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn) {
+  return PickPair(view, {.num_tokens = num_tokens, .turn = turn});
+}
+
+int CountUsablePairs(const ClusterView& view) { return PairSearch(view, {}, true, true).num_candidates(); }
 
 absl::Status CheckReady(const ClusterView& view) { return PickPair(view, 0, 0).status(); }
 
 std::string PairChoice::Explain(const ClusterView& view) const {
   const PrefillView& p = view.prefills[prefill];
   const DecodeView& d = view.decodes[decode];
-  return absl::StrCat("prefill ", p.address, " (load ", LoadOf(p), ") with decode ", d.address, " (load ", LoadOf(d),
-                      "): cost ", cost, ", one of ", num_cheapest, " cheapest among ", num_candidates, " usable pairs");
+  std::string text = absl::StrCat("prefill ", p.address, " (load ", LoadOf(p), ") with decode ", d.address, " (load ",
+                                  LoadOf(d), "): ");
+  if (policy == PairPolicy::kRoundRobin || policy == PairPolicy::kRandom) {
+    return absl::StrCat(text, kPairPolicyNames[static_cast<int>(policy)], " among ", num_candidates, " usable pairs");
+  }
+  absl::StrAppend(&text, "cost ", cost);
+  if (policy == PairPolicy::kPrefix) {
+    absl::StrAppend(&text, " = ", parts.waiting, " waiting + ", parts.uncached, " uncached (", cached_tokens,
+                    " cached, at best ", best_cached_tokens, ") + ", parts.decode_load, " decode load + ",
+                    parts.short_room, " short room + ", parts.slow_lane, " slow lane");
+  }
+  return absl::StrCat(text, ", one of ", num_cheapest, " cheapest among ", num_candidates, " usable pairs");
 }
 
 }  // namespace tandem::router

@@ -31,6 +31,7 @@ class PromptRun final {
     Cluster* cluster = nullptr;
     RouterMetrics* metrics = nullptr;
     uint64_t* turn = nullptr;  // rotates among equal pairs
+    PairPolicy policy = PairPolicy::kLeastLoad;
     ResumePace* resume_pace = nullptr;
     std::optional<absl::Duration> failover_wait_max;  // nullopt: what fails is not tried again
   };

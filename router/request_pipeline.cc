@@ -422,8 +422,13 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.started_at = started_at_;
   params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
   const std::string trace_parent(exchange_->request().Header("traceparent"));
-  const PromptRun::Parts parts = {parts_.clock,     parts_.cluster,          parts_.metrics,
-                                  &pipeline_.turn_, &pipeline_.resume_pace_, settings_.failover_wait_max};
+  const PromptRun::Parts parts = {parts_.clock,
+                                  parts_.cluster,
+                                  parts_.metrics,
+                                  &pipeline_.turn_,
+                                  settings_.policy,
+                                  &pipeline_.resume_pace_,
+                                  settings_.failover_wait_max};
   for (GenerateOrder& order : prepared.orders) {
     params.choice.max_new_tokens = order.is_prompt_only ? 0 : order.max_new_tokens;
     params.choice.min_new_tokens = order.min_new_tokens;

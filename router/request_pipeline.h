@@ -22,6 +22,7 @@
 #include "router/cluster.h"
 #include "router/http/exchange.h"
 #include "router/metrics.h"
+#include "router/pair_picker.h"
 #include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/resume_pace.h"
@@ -48,6 +49,7 @@ struct PipelineSettings {
   // What its workers have failed goes on elsewhere, and waits so long for an elsewhere; nullopt: it fails.
   std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
   int failovers_per_second = 200;  // of all requests; a burst of as many at once
+  PairPolicy policy = PairPolicy::kPrefix;
   RequestLog log = RequestLog::kSummary;
   size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool;
                                                     // so are forms of answers, whatever their size

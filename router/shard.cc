@@ -56,6 +56,7 @@ Cluster::Options ClusterOptions(const Shard::Options& options) {
   cluster.decode_workers = options.decode_workers;
   cluster.times = options.link_times;
   cluster.credit_bytes = options.credit_bytes;
+  cluster.follows_prefix_caches = options.pipeline.policy == PairPolicy::kPrefix;
   cluster.identity.set_instance(options.instance);
   cluster.identity.set_group(options.instance);
   cluster.identity.set_role("router");

@@ -62,6 +62,14 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
                   "A worker of the other kind whose engine makes no step for this long though work waits is not used.");
   schema.Duration("process.drain_timeout", &config.drain_timeout, absl::ZeroDuration(), absl::Hours(24),
                   "How long requests may go on after SIGTERM.");
+  schema.Bool(
+      "process.prefix_cache", &config.prefix_cache,
+      "Whether whole pages of prompts are kept for later prompts that begin alike (docs/prefix_cache.md). Tokens "
+      "do not depend on it.");
+  schema.Int64("process.prefix_cache_tokens_max", &config.prefix_cache_tokens_max,
+               {.unit = "tokens", .min = 0, .max = int64_t{1} << 40},
+               "The most tokens whose pages are kept for that, rounded down to whole pages; 0: as many as the KV pool "
+               "holds. They give way to requests in any case.");
 }
 
 absl::Status ValidateWorker(const WorkerConfig& config) {
@@ -81,6 +89,11 @@ absl::Status ValidateWorker(const WorkerConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat(
         "process.peer_silence_max ", absl::FormatDuration(config.peer_silence_max),
         " is less than two of process.heartbeat_interval ", absl::FormatDuration(config.heartbeat_interval)));
+  }
+  if (config.prefix_cache_tokens_max > 0 && config.prefix_cache_tokens_max < kvcache::kPageTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("process.prefix_cache_tokens_max ", config.prefix_cache_tokens_max,
+                                                   ": less than a page of ", kvcache::kPageTokens,
+                                                   " tokens; 0 means the whole pool, prefix_cache: false none"));
   }
   return absl::OkStatus();
 }

@@ -36,6 +36,8 @@ struct WorkerConfig {
   absl::Duration router_silence_max = absl::Seconds(2);
   absl::Duration engine_stall_max = absl::Seconds(30);
   absl::Duration drain_timeout = absl::Seconds(30);
+  bool prefix_cache = true;
+  int64_t prefix_cache_tokens_max = 0;  // 0: as many as the pool holds
 };
 
 // `config` outlives the schema.

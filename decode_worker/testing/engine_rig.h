@@ -77,7 +77,8 @@ class EngineRig final : public Outbox {
                  .speculative = speculative,
                  .vocabulary = sim::SimVocabulary(kModel.vocab_size),
                  .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}},
-                 .num_device_pages = hisparse.num_device_pages},
+                 .num_device_pages = hisparse.num_device_pages,
+                 .prefix_cache = kvcache::PrefixIndexOptions()},
                 clock_, *model_, memory_.pool(), *this) {
     AttachRouter(1);
     proto::RouterMessage set;

@@ -88,6 +88,7 @@ struct Transfer {
   int num_choices = 1;
   std::string cache_salt;
   int num_prefix_tokens_held = 0;
+  int priority = 0;
   std::vector<proto::FirstToken> first_tokens;  // by choice
   bool is_ready = false;
   std::string prompt_hidden;
@@ -108,6 +109,7 @@ class EngineTest : public ::testing::Test, public Outbox {
     engine_ =
         std::make_unique<Engine>(EngineOptions{.chunks = {.num_tokens_max = chunked_prefill_size, .num_chunks_max = 8},
                                                .num_waiting_max = num_waiting_max,
+                                               .schedule_policy = schedule_policy_,
                                                .transfer = {.incarnation = kPrefill, .layout = layout},
                                                .prefix_cache = prefix_cache_},
                                  clock_, *model_, memory_->pool(), nullptr, *this);
@@ -151,6 +153,7 @@ class EngineTest : public ::testing::Test, public Outbox {
                                         .num_choices = transfer.num_choices,
                                         .num_prefix_tokens_held = transfer.num_prefix_tokens_held,
                                         .cache_salt = transfer.cache_salt,
+                                        .priority = transfer.priority,
                                         .target_pages = transfer.pages};
     request.key.set_request_id(transfers_.size() + 1);
     const auto epoch = decode_->Begin(kPeer, std::move(request));
@@ -289,6 +292,7 @@ class EngineTest : public ::testing::Test, public Outbox {
   sim::HashModelOptions model_options_ = kModel;
   static constexpr kvcache::KvLayout kDecodeLayout{.num_layers = kNumLayers, .num_pages = 128};
   base::FakeClock clock_;
+  SchedulePolicy schedule_policy_ = SchedulePolicy::kFcfs;                                   // of the next Start()
   std::optional<kvcache::PrefixIndexOptions> prefix_cache_ = kvcache::PrefixIndexOptions();  // of the next Start()
   std::unique_ptr<sim::PoolMemory> memory_, decode_memory_;
   std::unique_ptr<SpiedModel> model_;

@@ -30,7 +30,12 @@ def added_up(told):
             if choice["finish_reason"]:
                 known["ends"].append(choice["finish_reason"])
     assert all(choice["ends"] == ["length"] for choice in choices.values())
-    return choices, usage
+    return choices, but_for_the_cache(usage)
+
+
+def but_for_the_cache(usage):
+    """What the prefix cache had of a prompt depends on what was asked before."""
+    return {key: value for key, value in (usage or {}).items() if key != "prompt_tokens_details"}
 
 
 def where_it_runs(workers):
@@ -104,7 +109,8 @@ def test_a_whole_answer_outlives_its_decode_worker(fresh_cluster):
             response = connection.response()
         assert response.status == 200
         got, wanted = json.loads(response.body), json.loads(expected)
-        assert (got["choices"], got["usage"]) == (wanted["choices"], wanted["usage"])
+        assert got["choices"] == wanted["choices"]
+        assert but_for_the_cache(got["usage"]) == but_for_the_cache(wanted["usage"])
         cluster.wait_at_rest()
 
 

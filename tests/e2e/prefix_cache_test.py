@@ -125,3 +125,40 @@ def test_a_restarted_worker_begins_cold(fresh_cluster):
         assert after["meta_info"]["cached_tokens"] == 0
         assert after["output_ids"] == before["output_ids"]
         assert generate(cluster, tokens)["meta_info"]["cached_tokens"] == 192
+
+
+def test_decode_fetches_no_page_twice_and_routers_hear_of_every_page(fresh_cluster):
+    with fresh_cluster(num_prefill=2, router={"policy": "prefix"}) as cluster:
+        tokens = random_tokens(400, seed=4)
+        first = generate(cluster, tokens)
+        cluster.wait_at_rest()
+        fetched = cluster.decode.metric("tandem_kv_transfer_fetched_bytes_total")
+        warm = next(p for p in cluster.prefills.values() if p.metric("tandem_prefix_cache_pages") > 0)
+        # The router hears of pages within a heartbeat or two of their step: it is asked until it has.
+        wait_until(
+            lambda: generate(cluster, tokens[:390] + random_tokens(5, seed=5))["meta_info"]["cached_tokens"] == 384
+            and cluster.router.metric("tandem_router_routed_cached_tokens_total") >= 384,
+            lambda: cluster.router.metrics(),
+        )
+        again = generate(cluster, tokens)
+        assert again["output_ids"] == first["output_ids"]
+        assert again["meta_info"]["cached_tokens"] == 384
+        cluster.wait_at_rest()
+        assert warm.metric("tandem_prefix_cache_hits_total") > 0
+        held = cluster.decode.metric("tandem_held_prompt_tokens_total")
+        hits = cluster.decode.metric("tandem_prefix_cache_hits_total")
+        assert held == hits * 384
+        assert cluster.decode.metric("tandem_kv_transfer_fetched_bytes_total") < fetched * (1 + hits / 2)
+
+
+def test_choices_of_a_warm_prompt_are_those_of_a_cold_one(fresh_cluster):
+    tokens = random_tokens(260, seed=6)
+    hot = {"temperature": 1.0, "ignore_eos": True, "max_new_tokens": 80, "sampling_seed": 7, "n": 3}
+    with fresh_cluster(prefill={"prefix_cache": False}, decode={"prefix_cache": False}) as cluster:
+        cold = [choice["output_ids"] for choice in generate(cluster, tokens, sampling_params=hot)]
+        assert cluster.decode.metric("tandem_held_prompt_tokens_total") == 0
+    with fresh_cluster(decode={"kv_cache_tokens": 20 * PAGE}) as cluster:
+        for _ in range(3):
+            assert [choice["output_ids"] for choice in generate(cluster, tokens, sampling_params=hot)] == cold
+        cluster.wait_at_rest()
+        assert cluster.decode.metric("tandem_held_prompt_tokens_total") == 2 * 256

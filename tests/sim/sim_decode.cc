@@ -64,7 +64,8 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
                .context_length_max = layout_.num_pages * kvcache::kPageTokens,
                .speculative = {.num_steps = plan.num_drafts},
                .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}},
-               .num_device_pages = hisparse_.num_device_pages},
+               .num_device_pages = hisparse_.num_device_pages,
+               .prefix_cache = kvcache::PrefixIndexOptions()},
               events.clock(), *model_, memory_.pool(), *this),
       actor_(std::make_shared<EngineActor<decode::Engine>>(events, plan, engine_)),
       live_(std::make_shared<SimLiveServer>(
