@@ -15,6 +15,20 @@ constexpr char kCommentProbe[] = ":\n\n";
 constexpr char kEmptyLine[] = "\n";
 constexpr absl::Duration kRetryAfterDefault = absl::Seconds(2);  // a worker that is back is connected by then
 
+constexpr size_t kLikelyTokenBytes = 64;  // as chat writes one: text, number, bytes
+
+size_t WholeBytes(const ChoiceDelta& delta) {
+  size_t num_likely = 0;
+  for (const TokenLogprob& entry : delta.logprobs) num_likely += 1 + entry.top.size();
+  if (delta.prompt_logprobs != nullptr) {
+    num_likely += delta.prompt_logprobs->logprobs.size();
+    for (const std::vector<LikelyToken>& top : delta.prompt_logprobs->top) num_likely += top.size();
+  }
+  size_t num_bytes = delta.text.reasoning.size() + delta.text.content.size() + num_likely * kLikelyTokenBytes;
+  for (const ToolCallDelta& call : delta.text.tool_calls) num_bytes += call.name.size() + call.arguments.size();
+  return num_bytes + delta.tokens.size() * sizeof(TokenId);
+}
+
 }  // namespace
 
 HttpResponse ErrorResponse(const absl::Status& error) {
@@ -48,9 +62,10 @@ void AnswerWriter::Write(int index, ChoiceDelta delta) {
     if (!is_opened_[index]) format_->AppendOpening(pending_, index);
     is_opened_[index] = true;
     format_->AppendDelta(pending_, index, delta);
-    exchange_->Write(pending_);
+    if (!pending_.empty()) exchange_->Write(pending_);
     return;
   }
+  num_whole_bytes_ += WholeBytes(delta);
   WholeChoice& choice = choices_[index];
   choice.text.reasoning += delta.text.reasoning;
   choice.text.content += delta.text.content;
@@ -84,6 +99,7 @@ void AnswerWriter::Complete(const Usage& usage) {
 
 void AnswerWriter::Fail(const absl::Status& error) {
   if (!is_stream_open_) {
+    choices_ = {};
     exchange_->Respond(ErrorResponse(error));
     return;
   }

@@ -38,6 +38,8 @@ class AnswerWriter final {
   void WriteKeepalive();
 
   bool has_content() const { return has_content_; }
+  // What a whole answer takes so far, about, as it will be written down; 0 of a stream.
+  size_t num_whole_bytes() const { return num_whole_bytes_; }
 
  private:
   void OpenStream();
@@ -48,6 +50,7 @@ class AnswerWriter final {
   std::vector<WholeChoice> choices_;  // of a whole answer, as far as they have come
   std::vector<bool> is_opened_;       // of a stream, by choice
   std::string pending_;               // events of this call
+  size_t num_whole_bytes_ = 0;
   bool is_stream_open_ = false;
   bool has_content_ = false;
 };

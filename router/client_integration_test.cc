@@ -83,6 +83,42 @@ TEST_F(ClientIntegrationTest, DeadlineEndsTheRequestWith504) {
   EXPECT_EQ(decode_->AwaitCancel().reason(), "deadline");
 }
 
+// n, max_tokens and logprobs multiply: a whole answer is kept until its end, so it has a bound. A stream is not kept.
+TEST_F(ClientIntegrationTest, AWholeAnswerBeyondTheBoundIsRefusedAndAStreamIsNot) {
+  options_.pipeline.whole_answer_bytes_max = 5000;
+  StartPair();
+  decode_->AnswerEverything(B::Bytes(std::string(200, 'x')), proto::FINISH_REASON_LENGTH);
+  EXPECT_EQ(Ask(R"("max_tokens":200)").status, 200);
+  const std::string with_logprobs = R"("max_tokens":200,"logprobs":true)";
+  const RawClient::Response refused = Ask(with_logprobs);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_TRUE(absl::StrContains(refused.body, "the answer takes more than 5000 bytes")) << refused.body;
+  EXPECT_EQ(Ask(absl::StrCat(with_logprobs, R"(,"stream":true)")).status, 200);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+}
+
+TEST_F(ClientIntegrationTest, WholeAnswersOfAllClientsShareOneBound) {
+  options_.pipeline.whole_answers_bytes_max = 300;
+  StartPair();
+  RawClient first(port());
+  first.Send(PostChat(ChatBody(R"("max_tokens":400)")));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendTokens(request.key, 0, B::Bytes(std::string(200, 'x')));
+  EXPECT_EQ(AwaitMetric("tandem_generation_tokens_total{role=\"router\"}", 200), 200);
+  RawClient second(port());
+  second.Send(PostChat(ChatBody(R"("max_tokens":400)")));
+  const FakeWorker::Request other = decode_->AwaitRequest();
+  decode_->SendTokens(other.key, 0, B::Bytes(std::string(200, 'x')));
+  EXPECT_EQ(second.ReadResponse().status, 429);
+  decode_->SendEnded(other.key, absl::StatusCode::kOk, "", /*is_cancelled=*/true);
+  decode_->SendTokens(request.key, 200, B::Bytes("y"), proto::FINISH_REASON_LENGTH);
+  decode_->SendEnded(request.key);
+  EXPECT_EQ(first.ReadResponse().status, 200);
+  EXPECT_EQ(AwaitMetric("tandem_router_requests_in_flight{role=\"router\"}", 0), 0);
+  decode_->AnswerEverything(B::Bytes(std::string(200, 'x')), proto::FINISH_REASON_LENGTH);
+  EXPECT_EQ(Ask(R"("max_tokens":200)").status, 200) << "the room is back";
+}
+
 TEST_F(ClientIntegrationTest, SilentStreamGetsKeepaliveComments) {
   options_.pipeline.keepalive_interval = absl::Milliseconds(50);
   StartPair();

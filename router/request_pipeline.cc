@@ -119,6 +119,9 @@ class RequestPipeline::Run final {
   // True while the workers' events must wait for the client to read.
   bool WaitsForReader();
   void Apply(size_t prompt, RequestState::Output output);
+  void FailAnswer(const absl::Status& error);
+  // Counts what the answer takes. An error where it is no stream and has become too large.
+  absl::Status CountWholeBytes();
   void AbortPrompt(size_t prompt);
   // The answer has failed, or nobody wants it any more: no prompt goes on.
   void GiveUpPrompts(const absl::Status& cause);
@@ -146,8 +149,9 @@ class RequestPipeline::Run final {
   std::unique_ptr<Admission::Place> place_;
   std::optional<AnswerWriter> writer_;
   std::vector<std::unique_ptr<PromptRun>> prompts_;
-  int num_choices_ = 1;      // of each prompt
-  const char* finish_ = "";  // of the choice that ended last
+  size_t num_whole_bytes_ = 0;  // its part of the pipeline's
+  int num_choices_ = 1;         // of each prompt
+  const char* finish_ = "";     // of the choice that ended last
   bool is_answer_open_ = true;
   absl::Duration news_at_ = absl::ZeroDuration();
   absl::Duration waits_until_ = absl::ZeroDuration();  // of the coroutine
@@ -212,6 +216,7 @@ absl::Status RequestPipeline::Run::Advised(absl::Status error) const {
 
 void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* finish) {
   is_answer_open_ = false;
+  pipeline_.num_whole_bytes_ -= std::exchange(num_whole_bytes_, 0);
   const int http_status = status.code() == absl::StatusCode::kCancelled ? kClientLeftStatus : HttpStatusOf(status);
   parts_.metrics->CountRequest(http_status);
   if (!prompts_.empty()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
@@ -229,23 +234,40 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
 
 void RequestPipeline::Run::Apply(size_t prompt, RequestState::Output output) {
   if (!is_answer_open_) return;
-  if (!output.error.ok()) {
-    has_written_ = true;
-    writer_->Fail(Advised(output.error));
-    EndAnswer(output.error, "error");
-    GiveUpPrompts(absl::CancelledError(kSiblingFailed));
-    return;
-  }
+  if (!output.error.ok()) return FailAnswer(output.error);
   if (!output.delta.has_news()) return;
   has_written_ = true;
   if (output.delta.end.has_value()) finish_ = AnswerFinishName(output.delta.end->finish);
   const int index = static_cast<int>(prompt) * num_choices_ + output.delta.choice;
   writer_->Write(index, std::move(output.delta));
+  if (const absl::Status counted = CountWholeBytes(); !counted.ok()) return FailAnswer(counted);
   const auto is_open = [](const std::unique_ptr<PromptRun>& other) { return other->state().is_answer_open(); };
   if (std::any_of(prompts_.begin(), prompts_.end(), is_open)) return;
   writer_->Complete(TotalUsage());
   if (!writer_->has_content()) parts_.metrics->empty_answers.Increment();
   EndAnswer(absl::OkStatus(), finish_);
+}
+
+void RequestPipeline::Run::FailAnswer(const absl::Status& error) {
+  has_written_ = true;
+  writer_->Fail(Advised(error));
+  EndAnswer(error, "error");
+  GiveUpPrompts(absl::CancelledError(kSiblingFailed));
+}
+
+absl::Status RequestPipeline::Run::CountWholeBytes() {
+  const size_t num_bytes = writer_->num_whole_bytes();
+  pipeline_.num_whole_bytes_ += num_bytes - num_whole_bytes_;
+  num_whole_bytes_ = num_bytes;
+  if (num_bytes > settings_.whole_answer_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("the answer takes more than ", settings_.whole_answer_bytes_max,
+                                                   " bytes; ask for a stream, or for fewer tokens, choices, logprobs"));
+  }
+  if (num_bytes > 0 && pipeline_.num_whole_bytes_ > settings_.whole_answers_bytes_max) {
+    return absl::ResourceExhaustedError(absl::StrCat("answers that are no streams take more than ",
+                                                     settings_.whole_answers_bytes_max, " bytes; ask for a stream"));
+  }
+  return absl::OkStatus();
 }
 
 void RequestPipeline::Run::GiveUpPrompts(const absl::Status& cause) {

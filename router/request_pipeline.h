@@ -46,6 +46,9 @@ struct PipelineSettings {
   absl::Duration queue_time_max = absl::Minutes(1);       // in line for a place in flight
   absl::Duration keepalive_interval = absl::Seconds(30);  // of a stream without news; zero = none
   size_t unsent_bytes_max = size_t{256} << 10;            // of one stream; beyond it tokens wait, as ids
+  // Of an answer that is no stream, and of all of them at once: they are kept until they are whole.
+  size_t whole_answer_bytes_max = size_t{256} << 20;
+  size_t whole_answers_bytes_max = size_t{1} << 30;
   // What its workers have failed goes on elsewhere, and waits so long for an elsewhere; nullopt: it fails.
   std::optional<absl::Duration> failover_wait_max = absl::Seconds(10);
   int failovers_per_second = 200;  // of all requests; a burst of as many at once
@@ -116,6 +119,7 @@ class RequestPipeline final {
   std::vector<Run*> runs_;
   uint64_t turn_ = 0;  // rotates among equal pairs
   ResumePace resume_pace_;
+  size_t num_whole_bytes_ = 0;  // of all answers that are no streams
 };
 
 }  // namespace tandem::router

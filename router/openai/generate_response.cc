@@ -8,6 +8,12 @@
 #include "router/openai/logprobs_text.h"
 
 namespace tandem::router {
+namespace {
+
+constexpr size_t kEveryDeltaBytes = size_t{256} << 10;  // of one choice; 26,000 plain tokens
+constexpr size_t kEventShare = 256;  // beyond it an event has at least that part of the whole that is new
+
+}  // namespace
 
 GenerateFormat::GenerateFormat(Options options, const Tokenizer* tokenizer)
     : options_(std::move(options)),
@@ -91,7 +97,13 @@ void GenerateFormat::AppendDrafts(std::string& out, const DraftCounts& drafts) {
                         drafts.drafted == 0 ? 0 : accepted / static_cast<double>(drafts.drafted), drafts.accepted);
 }
 
-void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const {
+bool GenerateFormat::IsEventDue(const Progress& progress) {
+  const size_t num_bytes = progress.num_bytes();
+  return num_bytes <= kEveryDeltaBytes || (num_bytes - progress.num_told_bytes) * kEventShare >= num_bytes;
+}
+
+void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end,
+                                  bool has_prompt) const {
   const Prompt& prompt = options_.prompts[static_cast<size_t>(index / options_.choices_per_prompt)];
   absl::StrAppend(&out, "{\"text\":\"", progress.text, "\",\"output_ids\":[", progress.output_ids,
                   "],\"meta_info\":{\"id\":");
@@ -104,7 +116,7 @@ void GenerateFormat::AppendChoice(std::string& out, int index, const Progress& p
   }
   absl::StrAppend(&out, ",\"prompt_tokens\":", prompt.num_tokens, ",\"completion_tokens\":", progress.num_tokens,
                   ",\"cached_tokens\":", progress.num_cached_tokens);
-  out += progress.prompt_logprobs;
+  if (has_prompt) out += progress.prompt_logprobs;
   if (options_.has_logprobs) absl::StrAppend(&out, ",\"output_token_logprobs\":[", progress.logprobs, "]");
   if (options_.has_top_logprobs) absl::StrAppend(&out, ",\"output_top_logprobs\":[", progress.top_logprobs, "]");
   if (end != nullptr) {
@@ -121,8 +133,14 @@ void GenerateFormat::AppendDelta(std::string& out, int index, const ChoiceDelta&
   AddPrompt(progress, index, delta.prompt_logprobs.get());
   if (delta.num_cached_tokens.has_value()) progress.num_cached_tokens = *delta.num_cached_tokens;
   Add(progress, delta.text.content, delta.tokens, delta.logprobs);
+  const bool is_first = progress.num_told_bytes == 0;
+  if (!is_first && !delta.end.has_value() && !IsEventDue(progress)) return;
+  progress.num_told_bytes = progress.num_bytes();
+  const ChoiceEnd* const end = delta.end.has_value() ? &*delta.end : nullptr;
+  // A large prompt's logprobs come with the first event and the last.
+  const bool is_small = progress.prompt_logprobs.size() + progress.num_bytes() <= kEveryDeltaBytes;
   out += "data: ";
-  AppendChoice(out, index, progress, delta.end.has_value() ? &*delta.end : nullptr);
+  AppendChoice(out, index, progress, end, is_first || end != nullptr || is_small);
   out += "\n\n";
 }
 
@@ -134,7 +152,7 @@ std::string GenerateFormat::WholeBody(absl::Span<const WholeChoice> choices, con
     progress.num_cached_tokens = choices[i].num_cached_tokens;
     Add(progress, choices[i].text.content, choices[i].tokens, choices[i].logprobs);
     if (i > 0) out += ',';
-    AppendChoice(out, static_cast<int>(i), progress, &choices[i].end);
+    AppendChoice(out, static_cast<int>(i), progress, &choices[i].end, /*has_prompt=*/true);
   }
   if (is_array_) out += ']';
   return out;

@@ -49,14 +49,20 @@ class GenerateFormat final : public AnswerFormat {
     std::string prompt_logprobs;  // with the names of their members; empty until they have come
     int64_t num_tokens = 0;
     int64_t num_cached_tokens = 0;  // of the prompt
+    size_t num_told_bytes = 0;      // of the last event; 0: there was none
+    size_t num_bytes() const { return text.size() + output_ids.size() + logprobs.size() + top_logprobs.size(); }
   };
+
+  // Whether an event of a stream says enough that is new. Events are cumulative: one for each token of a long answer
+  // would be the square of its length in bytes.
+  static bool IsEventDue(const Progress& progress);
 
   void Add(Progress& progress, absl::string_view text, absl::Span<const TokenId> tokens,
            absl::Span<const TokenLogprob> logprobs) const;
   void AddPrompt(Progress& progress, int index, const PromptLogprobs* logprobs) const;
   void AppendTriples(std::string& out, const std::vector<LikelyToken>& tokens) const;
   // {"text":...,"output_ids":...,"meta_info":{...}}
-  void AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end) const;
+  void AppendChoice(std::string& out, int index, const Progress& progress, const ChoiceEnd* end, bool has_prompt) const;
   static void AppendDrafts(std::string& out, const DraftCounts& drafts);
   void AppendFinish(std::string& out, const Progress& progress, const ChoiceEnd& end) const;
 

@@ -124,6 +124,30 @@ TEST(GenerateResponseTest, EventsAreCumulativeAndTheLastIsTheWholeAnswer) {
   EXPECT_EQ(end, json::parse(Format(options).WholeBody({whole}, {})));
 }
 
+// Else an answer of N tokens would be N * N / 2 tokens on the wire.
+TEST(GenerateResponseTest, ALongStreamIsNotTheSquareOfItsAnswer) {
+  GenerateFormat format = Format(One());
+  const std::string piece(1000, 'x');
+  size_t num_bytes = 0;
+  size_t num_silent = 0;
+  std::string last;
+  constexpr int kPieces = 4000;
+  for (int i = 0; i < kPieces; ++i) {
+    ChoiceDelta delta = Delta(piece, {'x'});
+    if (i + 1 == kPieces) delta.end = ChoiceEnd{AnswerFinish::kLength, {}, absl::Seconds(1)};
+    std::string event;
+    format.AppendDelta(event, 0, delta);
+    num_bytes += event.size();
+    num_silent += event.empty() ? 1 : 0;
+    EXPECT_FALSE(event.empty() && i < 250) << "short answers say every piece: " << i;
+    last = std::move(event);
+  }
+  EXPECT_GT(num_silent, size_t{kPieces} / 2);
+  EXPECT_LT(num_bytes, 300 * piece.size() * kPieces) << "it would be 2,000 times the answer";
+  const json::value end = json::parse(last.substr(sizeof("data: ") - 1));
+  EXPECT_EQ(end.at("text").as_string().size(), piece.size() * kPieces) << "the last event is the whole answer";
+}
+
 TEST(GenerateResponseTest, ChoicesOfAStreamAreKeptApart) {
   GenerateFormat::Options options = One();
   options.choices_per_prompt = 2;
@@ -165,6 +189,16 @@ TEST(GenerateResponseTest, ThePromptsLogprobsComeWithTheFirstNewsAndStay) {
   const json::value meta = Event(format, 0, Delta("i", {'i'})).at("meta_info");
   EXPECT_EQ(meta.at("input_token_logprobs"), json::parse("[[null,112,null],[-2,113,null]]"));
   EXPECT_EQ(meta.at("input_top_logprobs"), json::parse("[null,[[-1,120,null]]]"));
+  // A large prompt's are not said again with every token, but at the end.
+  options.prompts[0].logprob_tokens.assign(50'000, 'p');
+  GenerateFormat large = Format(options);
+  const std::vector<std::vector<LikelyToken>> top(49'999, {{'x', -1}});
+  first.prompt_logprobs = std::make_shared<const PromptLogprobs>(PromptLogprobs{std::vector<float>(49'999, -2), top});
+  EXPECT_EQ(Event(large, 0, first).at("meta_info").at("input_token_logprobs").as_array().size(), 50'000u);
+  EXPECT_FALSE(Event(large, 0, Delta("i", {'i'})).at("meta_info").as_object().contains("input_token_logprobs"));
+  ChoiceDelta last = Delta("j", {'j'});
+  last.end = ChoiceEnd{AnswerFinish::kLength, {}, absl::Seconds(1)};
+  EXPECT_EQ(Event(large, 0, last).at("meta_info").at("input_token_logprobs").as_array().size(), 50'000u);
   options.prompts[0].logprob_tokens.clear();
   GenerateFormat without = Format(options);
   EXPECT_EQ(Event(without, 0, Delta("h", {'h'})).at("meta_info").at("input_token_logprobs"), json::array());
