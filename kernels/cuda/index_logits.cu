@@ -102,9 +102,14 @@ __device__ __forceinline__ bool Settle(const IndexLogitsShared<kHeads>& shared, 
   return true;
 }
 
-__device__ __forceinline__ void LoadPage(const IndexLogitsParams& p, int sequence, int page, int warp, int lane,
+template <int kHeads>
+__device__ __forceinline__ int32_t PageId(const IndexLogitsParams& p, const IndexLogitsShared<kHeads>& shared,
+                                          const Walk& walk) {
+  return p.page_tables[shared.sequence[walk.run_begin] * p.page_tables_stride + walk.page];
+}
+
+__device__ __forceinline__ void LoadPage(const IndexLogitsParams& p, int32_t page_id, int warp, int lane,
                                          PageKeys& keys) {
-  const int64_t page_id = p.page_tables[sequence * p.page_tables_stride + page];
   const uint8_t* bytes = p.pages + page_id * p.page_stride;
   const int key = warp * 16 + lane / 4;
 #pragma unroll
@@ -234,15 +239,19 @@ __global__ void __launch_bounds__(kThreads, 1) IndexLogitsKernel(const IndexLogi
 
   const int unit = static_cast<int>(blockIdx.x) * kGroups + thread / 128;
   const int units = static_cast<int>(gridDim.x) * kGroups;
-  // The page in work and the two that are on their way.
-  Walk walk, next_walk, last_walk;
+  // The page in work, the two that are on their way, and the one after them, whose place is being looked up.
+  Walk walk, next_walk;
   bool has = Settle(shared, num_tile_rows, unit, walk);
   PageKeys keys, next_keys, last_keys;
-  if (has) LoadPage(p, shared.sequence[walk.run_begin], walk.page, warp, lane, keys);
+  if (has) LoadPage(p, PageId(p, shared, walk), warp, lane, keys);
   next_walk = walk;
   next_walk.page += units;
   bool has_next = has && Settle(shared, num_tile_rows, unit, next_walk);
-  if (has_next) LoadPage(p, shared.sequence[next_walk.run_begin], next_walk.page, warp, lane, next_keys);
+  if (has_next) LoadPage(p, PageId(p, shared, next_walk), warp, lane, next_keys);
+  Walk last_walk = next_walk;
+  last_walk.page += units;
+  bool has_last = has_next && Settle(shared, num_tile_rows, unit, last_walk);
+  int32_t last_id = has_last ? PageId(p, shared, last_walk) : 0;
 
   LoadQueries(p, first_row, num_tile_rows, shared);
   ptx::FenceAsyncProxy();
@@ -251,10 +260,11 @@ __global__ void __launch_bounds__(kThreads, 1) IndexLogitsKernel(const IndexLogi
   const uint64_t q_tile = ptx::TileDescriptor(shared.q, 16, 1024);
   constexpr uint32_t kRowStep = kHeads * kKeyBytes / 16;  // of a descriptor
   while (has) {
-    last_walk = next_walk;
-    last_walk.page += units;
-    const bool has_last = has_next && Settle(shared, num_tile_rows, unit, last_walk);
-    if (has_last) LoadPage(p, shared.sequence[last_walk.run_begin], last_walk.page, warp, lane, last_keys);
+    if (has_last) LoadPage(p, last_id, warp, lane, last_keys);
+    Walk far_walk = last_walk;
+    far_walk.page += units;
+    const bool has_far = has_last && Settle(shared, num_tile_rows, unit, far_walk);
+    if (has_far) last_id = PageId(p, shared, far_walk);
 
     const int first_position = walk.page * kPageKeys;
     for (int row = walk.run_begin; row < walk.run_end;) {
@@ -298,6 +308,8 @@ __global__ void __launch_bounds__(kThreads, 1) IndexLogitsKernel(const IndexLogi
     next_keys = last_keys;
     next_walk = last_walk;
     has_next = has_last;
+    last_walk = far_walk;
+    has_last = has_far;
   }
 }
 

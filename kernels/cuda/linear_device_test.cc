@@ -170,6 +170,13 @@ TEST_F(LinearDeviceTest, Fp8OfSmallAndOddShapes) {
   }
 }
 
+// Every path in little work: for racecheck.
+TEST_F(LinearDeviceTest, SmallCases) {
+  CheckFp8(70, 250, 1024, 1, ScaleFormat::kFloat32, {1, 17});  // a cluster shares the sum
+  CheckFp8(70, 700, 384, 1, ScaleFormat::kUe8m0, {1, 17});
+  CheckFp8(70, 130, 2048, 8, ScaleFormat::kUe8m0, {1, 17});
+}
+
 TEST_F(LinearDeviceTest, Fp8OfTheModelsShapes) {
   const std::vector<int64_t> counts = {1, 2, 3, 7, 8, 16, 33, 64, 100, 128, 300};
   for (const auto& [out_dim, in_dim, segments] : std::vector<std::array<int64_t, 3>>{{2112, 7168, 1},
@@ -337,6 +344,11 @@ class GroupedLinearDeviceTest : public LinearDeviceTest {
     ExpectSameBits(what, std::move(actual), expected);
   }
 };
+
+TEST_F(GroupedLinearDeviceTest, SmallCases) {
+  Check({.out_dim = 96, .in_dim = 256, .num_x_rows = 9, .offsets = {0, 40, 40, 43, 50}, .segments = 2});
+  Check({.out_dim = 96, .in_dim = 256, .num_x_rows = 50, .offsets = {0, 40, 40, 43, 50}, .has_x_rows = false});
+}
 
 TEST_F(GroupedLinearDeviceTest, GivesEachPairTheBitsOfItsExpertsLinear) {
   Check({.out_dim = 96, .in_dim = 256, .num_x_rows = 9, .offsets = {0, 40, 40, 43, 50}, .segments = 2});

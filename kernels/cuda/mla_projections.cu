@@ -1,5 +1,5 @@
 // MlaAbsorbQuery and MlaUnabsorbOutput: kv_b_proj's two halves, one product per head. Here are their borders; the
-// arithmetic is in warp_product.cuh and warpgroup_product.cuh. Heads are strided columns of wider rows, read 16 bytes
+// arithmetic is in warpgroup_product.cuh. Heads are strided columns of wider rows, read 16 bytes
 // at a time.
 //
 // Cost: 2 * num_rows * num_heads * dim * 512 FLOP each; num_heads * dim * 512 * 2 bytes of weights (16.8 MB for 128

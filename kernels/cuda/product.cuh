@@ -62,5 +62,6 @@ absl::Status LaunchProduct(Stream stream, absl::string_view op, ProductKind kind
 absl::Status LaunchE4m3ToBf16(Stream stream, absl::string_view op, const ProductTask& task);
 absl::Status LaunchBf16ToBf16(Stream stream, absl::string_view op, const ProductTask& task);
 absl::Status LaunchBf16ToF32(Stream stream, absl::string_view op, const ProductTask& task);
+absl::Status LaunchTransposedBf16ToBf16(Stream stream, absl::string_view op, const ProductTask& task);
 
 }  // namespace tandem::kernels::cuda

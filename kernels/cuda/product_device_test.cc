@@ -85,5 +85,15 @@ TEST_F(ProductDeviceTest, EveryTileShapeGivesTheSameBits) {
   }
 }
 
+// Every path in little work: for racecheck.
+TEST_F(ProductDeviceTest, SmallCasesOfEveryTileShape) {
+  for (const int64_t num_rows : {1, 130}) {
+    CheckE4m3(num_rows, 700, 1280, 1);
+    CheckE4m3(num_rows, 70, 2048, 8);  // two steps a segment
+    CheckE4m3(num_rows, 70, 1024, 8);
+    CheckBf16<Bf16>(ProductKind::kBf16ToBf16, num_rows, 700, 272, 1);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::kernels::cuda

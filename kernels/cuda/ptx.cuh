@@ -113,6 +113,9 @@ __device__ inline void FenceAsyncProxy() { asm volatile("fence.proxy.async.share
 __device__ inline void SynchronizeCluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The two halves of SynchronizeCluster.
+__device__ inline void ArriveAtCluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ inline void WaitForCluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 // Of `num_threads` threads, whole warps, of a block; number 0 is __syncthreads.
 __device__ inline void SynchronizeSome(int number, int num_threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(num_threads) : "memory");
@@ -121,13 +124,14 @@ __device__ inline void SynchronizeSome(int number, int num_threads) {
 __device__ inline void ArriveAtSome(int number, int num_threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(num_threads) : "memory");
 }
-// At the same place in the shared memory of the cluster's block `rank`.
+// At the same place in the shared memory of the cluster's block `rank`. Publishes nothing that this thread wrote: a
+// release to the cluster costs a barrier of the whole device's memory.
 __device__ inline void ArriveAtBlock(uint32_t barrier, int rank) {
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
       "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+      "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [remote];\n"
       "}" ::"r"(barrier),
       "r"(rank)
       : "memory");

@@ -51,6 +51,24 @@ __device__ __forceinline__ uint32_t LoadRemote(const uint32_t* word, uint32_t ra
       : "memory");
   return value;
 }
+// The same, but several may be under way: what they read must have been there since the cluster's last barrier.
+__device__ __forceinline__ uint32_t LoadRemoteAsIs(const uint32_t* word, uint32_t rank) {
+  uint32_t value;
+  asm volatile(
+      "{\n.reg .b32 address;\nmapa.shared::cluster.u32 address, %1, %2;\nld.shared::cluster.u32 %0, [address];\n}\n"
+      : "=r"(value)
+      : "r"(SharedAddress(word)), "r"(rank));
+  return value;
+}
+__device__ __forceinline__ uint4 LoadRemoteAsIs(const uint4* chunk, uint32_t rank) {
+  uint4 v;
+  asm volatile(
+      "{\n.reg .b32 address;\nmapa.shared::cluster.u32 address, %4, %5;\n"
+      "ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [address];\n}\n"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "r"(SharedAddress(chunk)), "r"(rank));
+  return v;
+}
 
 // ---- Arithmetic -----------------------------------------------------------------------------------------------------
 

@@ -21,30 +21,26 @@
 // docs/kernels/sparse_mla.md.
 #include <cuda_runtime.h>
 
-#include <cmath>
-
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/ptx_attention.cuh"
+#include "kernels/cuda/sparse_mla.cuh"
 #include "kernels/cuda/sparse_mla_loader.cuh"
-#include "kernels/cuda/wgmma.cuh"
 #include "kernels/op_border.h"
 #include "kvcache/kv_layout.h"
 
 namespace tandem::kernels::cuda {
 namespace {
 
-constexpr int kHeadTile = 64;
 constexpr int kThreads = 3 * 128;
 constexpr int kConsumers = 2 * 128;
-constexpr int kTileBytes = kEntryBlock * 128;  // 64 rows of 64 BF16 values
 
 struct SparseMlaShared {
   uint8_t q[kSubtiles * kTileBytes];
   uint8_t entries[2][kSubtiles * kTileBytes];
   uint8_t p[kTileBytes];
-  float correction[kHeadTile];   // of the output so far, by this block's maximum
-  float inverse_sum[kHeadTile];  // at the end
+  float correction[kHeadTile];  // of the output so far, by this block's maximum
+  float sum[kHeadTile];         // at the end
   int warp_counts[kThreads / 32];
 };
 static_assert(sizeof(SparseMlaShared) <= 232448);
@@ -52,193 +48,77 @@ static_assert(sizeof(SparseMlaShared) <= 232448);
 // Named barriers; + 1 for the second tile.
 enum : int { kFull = 1, kEmpty = 3, kPReady = 5, kPFree = 6, kConsumersMeet = 7 };
 
-struct SparseMlaParams {
-  const uint16_t* q_latent;
-  int64_t q_latent_row_stride, q_latent_head_stride;
-  const uint16_t* q_rope;
-  int64_t q_rope_row_stride, q_rope_head_stride;
-  float scale_log2;  // softmax_scale * log2(e)
-  const int32_t* indices;
-  int64_t indices_stride;
-  int k;
-  const int32_t* page_tables;
-  int64_t page_tables_stride;
-  const int32_t* sequence;
-  const uint8_t* pages;
-  int64_t page_stride;
-  uint16_t* out;
-  int64_t out_row_stride, out_head_stride;
-  int num_heads, head_tiles;
-  bool q_is_aligned, out_is_aligned;  // to 16 bytes and to 4
-};
-
-__device__ __forceinline__ uint4 LoadQueryChunk(const uint16_t* from, bool is_aligned) {
-  if (is_aligned) return __ldg(reinterpret_cast<const uint4*>(from));
-  uint32_t words[4];
-  for (int i = 0; i < 4; ++i) words[i] = from[2 * i] | uint32_t{from[2 * i + 1]} << 16;
-  return {words[0], words[1], words[2], words[3]};
-}
-
-// By the consumers. Heads beyond the last are zeros.
-__device__ __forceinline__ void LoadQueries(const SparseMlaParams& p, int64_t row, int first_head, int thread,
-                                            SparseMlaShared& shared) {
-  for (int i = thread; i < kSubtiles * kHeadTile * 8; i += kConsumers) {
-    const int chunk = i % 8, subtile = i / 8 % kSubtiles, head = i / 8 / kSubtiles;
-    uint4 v = {0, 0, 0, 0};
-    if (first_head + head < p.num_heads) {
-      const uint16_t* from =
-          subtile < kSubtiles - 1
-              ? p.q_latent + row * p.q_latent_row_stride + (first_head + head) * p.q_latent_head_stride + subtile * 64
-              : p.q_rope + row * p.q_rope_row_stride + (first_head + head) * p.q_rope_head_stride;
-      v = LoadQueryChunk(from + chunk * 8, p.q_is_aligned);
-    }
-    *reinterpret_cast<uint4*>(shared.q + subtile * kTileBytes + ptx::SwizzledOffset(head, chunk)) = v;
-  }
-  ptx::FenceAsyncProxy();
-  ptx::SynchronizeSome(kConsumersMeet, kConsumers);
-}
-
-__device__ __forceinline__ float MaxOfFour(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-__device__ __forceinline__ float SumOfFour(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-// o[4j], o[4j + 1] of the first row and o[4j + 2], o[4j + 3] of the second. A factor of 1 changes nothing.
-__device__ __forceinline__ void Rescale(float (&o)[128], float first, float second) {
-  if (__all_sync(0xffffffffu, first == 1.0f && second == 1.0f)) return;
+// o += weights * values of the tile, 256 columns from `values`.
+template <typename Multiply>
+__device__ __forceinline__ void AddValues(const uint8_t* values, float (&o)[128], const Multiply& multiply) {
+  const uint64_t tile = ptx::TileDescriptor(values, kTileBytes, 1024);
+  wgmma::Touch(o);
+  wgmma::Fence();
 #pragma unroll
-  for (int j = 0; j < 32; ++j) {
-    o[4 * j] *= first;
-    o[4 * j + 1] *= first;
-    o[4 * j + 2] *= second;
-    o[4 * j + 3] *= second;
-  }
+  for (int step = 0; step < 4; ++step) multiply(step, tile + step * 128);
+  wgmma::Commit();
+  wgmma::Wait<0>();
+  wgmma::Touch(o);
 }
 
-__device__ __forceinline__ void StorePair(uint16_t* to, uint32_t pair, bool is_aligned) {
-  if (is_aligned) {
-    *reinterpret_cast<uint32_t*>(to) = pair;
-  } else {
-    to[0] = static_cast<uint16_t>(pair);
-    to[1] = static_cast<uint16_t>(pair >> 16);
-  }
+// Of tiles that were written by ordinary stores, before products read them. Measured: FP8 records are faster with the
+// fence at the writers, BF16 records with it at the readers (docs/kernels/sparse_mla.md).
+template <bool kIsBf16>
+__device__ __forceinline__ void FenceOfWriter() {
+  if constexpr (!kIsBf16) ptx::FenceAsyncProxy();
+}
+template <bool kIsBf16>
+__device__ __forceinline__ void FenceOfReader() {
+  if constexpr (kIsBf16) ptx::FenceAsyncProxy();
 }
 
-// Columns [first_column, first_column + 256) of this thread's two heads.
-__device__ __forceinline__ void StoreOutput(const SparseMlaParams& p, int64_t row, int first_head, int first_column,
-                                            int thread, const float (&o)[128], float first, float second) {
-  const int lane = thread % 32, head = first_head + thread / 32 * 16 + lane / 4;
-  uint16_t* to = p.out + row * p.out_row_stride + head * p.out_head_stride + first_column + lane % 4 * 2;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (head + half * 8 >= p.num_heads) break;
-    uint16_t* of_head = to + half * 8 * p.out_head_stride;
-    const float inverse = half == 0 ? first : second;
-#pragma unroll
-    for (int j = 0; j < 32; ++j) {
-      StorePair(of_head + 8 * j, ptx::PackBf16(o[4 * j + 2 * half] * inverse, o[4 * j + 2 * half + 1] * inverse),
-                p.out_is_aligned);
-    }
-  }
-}
-
+template <bool kIsBf16>
 __device__ __forceinline__ void ScoreAndAttendLeft(const SparseMlaParams& p, int64_t row, int first_head, int count,
                                                    int thread, SparseMlaShared& shared) {
   const int lane = thread % 32, g = thread / 32 * 16 + lane / 4, c = lane % 4;
   const int num_blocks = (count + kEntryBlock - 1) / kEntryBlock;
-  const uint64_t q_tile = ptx::TileDescriptor(shared.q, 16, 1024);
   float o[128], s[32];
 #pragma unroll
   for (int i = 0; i < 128; ++i) o[i] = 0;
-  float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};
+  SoftmaxState softmax[2];
   for (int block = 0; block < num_blocks; ++block) {
     const int tile = block % 2;
     ptx::SynchronizeSome(kFull + tile, kThreads);
-    const uint64_t keys = ptx::TileDescriptor(shared.entries[tile], 16, 1024);
-    wgmma::Touch(s);
-    wgmma::Fence();
-#pragma unroll
-    for (int step = 0; step < kSubtiles * 4; ++step) {
-      const uint64_t to = step / 4 * (kTileBytes / 16) + step % 4 * 2;
-      wgmma::Multiply<wgmma::Format::kBf16, 64>(s, q_tile + to, keys + to, step > 0);
-    }
-    wgmma::Commit();
-    wgmma::Wait<0>();
-    wgmma::Touch(s);
-
-    const int left = count - block * kEntryBlock;  // entries of this block, if fewer than 64
-    if (left < kEntryBlock) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        if (i / 4 * 8 + c * 2 + i % 2 >= left) s[i] = -INFINITY;
-      }
-    }
+    FenceOfReader<kIsBf16>();
+    Score(shared.q, shared.entries[tile], p.scale_log2, count - block * kEntryBlock, lane, s);
     float correction[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float largest = maximum[half];
-#pragma unroll
-      for (int i = 2 * half; i < 32; i += 4) {
-        s[i] *= p.scale_log2;
-        s[i + 1] *= p.scale_log2;
-        largest = fmaxf(largest, fmaxf(s[i], s[i + 1]));
-      }
-      largest = MaxOfFour(largest);
-      correction[half] = ptx::Exp2(maximum[half] - largest);
-      maximum[half] = largest;
-      float even = 0, odd = 0;
-#pragma unroll
-      for (int i = 2 * half; i < 32; i += 4) {
-        s[i] = ptx::Exp2(s[i] - largest);
-        s[i + 1] = ptx::Exp2(s[i + 1] - largest);
-        even += s[i];
-        odd += s[i + 1];
-      }
-      sum[half] = sum[half] * correction[half] + (even + odd);
+      correction[half] = softmax[half].Raise(LargestScore(s, half));
+      softmax[half].Add(correction[half], Weigh(s, half, softmax[half].maximum));
     }
-    uint32_t weights[4][4];  // as operand A of the second product, [step][register]
-#pragma unroll
-    for (int i = 0; i < 16; ++i) weights[i / 4][i % 4] = ptx::PackBf16(s[2 * i], s[2 * i + 1]);
+    uint32_t weights[4][4];
+    PackWeights(s, weights);
 
     if (block > 0) ptx::SynchronizeSome(kPFree, kConsumers);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      *reinterpret_cast<uint32_t*>(shared.p + ptx::SwizzledOffset(g, j) + c * 4) = weights[j / 2][j % 2 * 2];
-      *reinterpret_cast<uint32_t*>(shared.p + ptx::SwizzledOffset(g + 8, j) + c * 4) = weights[j / 2][j % 2 * 2 + 1];
-    }
+    StoreWeights(weights, g, c, shared.p);
     if (c == 0) {
       shared.correction[g] = correction[0];
       shared.correction[g + 8] = correction[1];
     }
-    ptx::FenceAsyncProxy();
+    FenceOfWriter<kIsBf16>();
     ptx::ArriveAtSome(kPReady, kConsumers);
 
     Rescale(o, correction[0], correction[1]);
-    const uint64_t values = ptx::TileDescriptor(shared.entries[tile], kTileBytes, 1024);
-    wgmma::Touch(o);
-    wgmma::Fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-      wgmma::MultiplyAcrossFromRegisters256(o, weights[step], values + step * 128, true);
-    wgmma::Commit();
-    wgmma::Wait<0>();
-    wgmma::Touch(o);
+    AddValues(shared.entries[tile], o, [&](int step, uint64_t values) {
+      wgmma::MultiplyAcrossFromRegisters256(o, weights[step], values, true);
+    });
     if (block + 2 < num_blocks) ptx::ArriveAtSome(kEmpty + tile, kThreads);
   }
-  const float inverse[2] = {1.0f / SumOfFour(sum[0]), 1.0f / SumOfFour(sum[1])};
   if (c == 0) {
-    shared.inverse_sum[g] = inverse[0];
-    shared.inverse_sum[g + 8] = inverse[1];
+    shared.sum[g] = softmax[0].sum;
+    shared.sum[g + 8] = softmax[1].sum;
   }
   ptx::ArriveAtSome(kConsumersMeet, kConsumers);
-  StoreOutput(p, row, first_head, 0, thread, o, inverse[0], inverse[1]);
+  StoreOutput(p, row, first_head, p.num_heads, 0, g, c, o, softmax[0].sum, softmax[1].sum);
 }
 
+template <bool kIsBf16>
 __device__ __forceinline__ void AttendRight(const SparseMlaParams& p, int64_t row, int first_head, int count,
                                             int thread, SparseMlaShared& shared) {
   const int g = thread / 32 * 16 + thread % 32 / 4;
@@ -251,20 +131,15 @@ __device__ __forceinline__ void AttendRight(const SparseMlaParams& p, int64_t ro
     const int tile = block % 2;
     ptx::SynchronizeSome(kFull + tile, kThreads);
     ptx::SynchronizeSome(kPReady, kConsumers);
+    FenceOfReader<kIsBf16>();
     Rescale(o, shared.correction[g], shared.correction[g + 8]);
-    const uint64_t values = ptx::TileDescriptor(shared.entries[tile] + 4 * kTileBytes, kTileBytes, 1024);
-    wgmma::Touch(o);
-    wgmma::Fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) wgmma::MultiplyAcross256(o, weights + step * 2, values + step * 128, true);
-    wgmma::Commit();
-    wgmma::Wait<0>();
-    wgmma::Touch(o);
+    AddValues(shared.entries[tile] + 4 * kTileBytes, o,
+              [&](int step, uint64_t values) { wgmma::MultiplyAcross256(o, weights + step * 2, values, true); });
     if (block + 1 < num_blocks) ptx::ArriveAtSome(kPFree, kConsumers);
     if (block + 2 < num_blocks) ptx::ArriveAtSome(kEmpty + tile, kThreads);
   }
   ptx::SynchronizeSome(kConsumersMeet, kConsumers);
-  StoreOutput(p, row, first_head, 256, thread, o, shared.inverse_sum[g], shared.inverse_sum[g + 8]);
+  StoreOutput(p, row, first_head, p.num_heads, 256, g, thread % 4, o, shared.sum[g], shared.sum[g + 8]);
 }
 
 template <bool kIsBf16>
@@ -275,16 +150,8 @@ __global__ void __launch_bounds__(kThreads, 1) SparseMlaKernel(const SparseMlaPa
   const int32_t* list = p.indices + row * p.indices_stride;
   const int thread = static_cast<int>(threadIdx.x);
 
-  // -1 stands only behind the list.
-  int count = 0;
-  for (int i = thread; i < p.k; i += kThreads) count += list[i] >= 0;
-  count = __reduce_add_sync(0xffffffffu, count);
-  if (thread % 32 == 0) shared.warp_counts[thread / 32] = count;
-  __syncthreads();
-  count = 0;
-#pragma unroll
-  for (int w = 0; w < kThreads / 32; ++w) count += shared.warp_counts[w];
-
+  ptx::LaunchDependents();
+  const int count = CountEntries<kThreads>(list, p.k, thread, shared.warp_counts);
   if (count == 0) {
     for (int i = thread; i < kHeadTile * kvcache::kLatentDim; i += kThreads) {
       const int head = first_head + i / kvcache::kLatentDim;
@@ -296,19 +163,28 @@ __global__ void __launch_bounds__(kThreads, 1) SparseMlaKernel(const SparseMlaPa
   if (group == 0) {
     ptx::LowerRegisters<104>();
     const RecordLoader<kIsBf16> loader(p.pages, p.page_stride, p.page_tables + p.sequence[row] * p.page_tables_stride,
-                                       list, count, thread);
-    loader.Run([&](int tile) { ptx::SynchronizeSome(kEmpty + tile, kThreads); },
-               [&](int tile) { return shared.entries[tile]; },
-               [&](int tile) { ptx::ArriveAtSome(kFull + tile, kThreads); });
+                                       list, count, 0, 1, thread);
+    loader.Run(
+        [&](int block) {
+          if (block >= 2) ptx::SynchronizeSome(kEmpty + block % 2, kThreads);
+        },
+        [&](int block) { return shared.entries[block % 2]; },
+        [&](int block) {
+          FenceOfWriter<kIsBf16>();
+          ptx::ArriveAtSome(kFull + block % 2, kThreads);
+        });
   } else {
     ptx::RaiseRegisters<200>();
-    LoadQueries(p, row, first_head, thread - 128, shared);
+    LoadQueries<kConsumers>(p, row, first_head, min(kHeadTile, p.num_heads - first_head), thread - 128, shared.q);
+    ptx::FenceAsyncProxy();
+    ptx::SynchronizeSome(kConsumersMeet, kConsumers);
     if (group == 1) {
-      ScoreAndAttendLeft(p, row, first_head, count, thread - 128, shared);
+      ScoreAndAttendLeft<kIsBf16>(p, row, first_head, count, thread - 128, shared);
     } else {
-      AttendRight(p, row, first_head, count, thread - 256, shared);
+      AttendRight<kIsBf16>(p, row, first_head, count, thread - 256, shared);
     }
   }
+  __syncthreads();  // who arrives at a barrier without waiting stays until it is passed, as synccheck wants it
 }
 
 template <bool kIsBf16>
@@ -368,12 +244,14 @@ absl::Status SparseMla(Stream stream, const SparseMlaArgs& args) {
       .out_head_stride = args.out.strides[1],
       .num_heads = static_cast<int>(num_heads),
       .head_tiles = static_cast<int>((num_heads + kHeadTile - 1) / kHeadTile),
+      .head_rows = kHeadTile,
       .q_is_aligned = IsAligned(args.q_latent) && IsAligned(args.q_rope),
       .out_is_aligned = reinterpret_cast<uintptr_t>(args.out.data) % 4 == 0 && args.out.strides[0] % 2 == 0 &&
                         args.out.strides[1] % 2 == 0,
   };
-  return args.kv_cache_dtype == kvcache::KvCacheDtype::kBfloat16 ? Launch<true>(stream, params, num_rows)
-                                                                 : Launch<false>(stream, params, num_rows);
+  const bool is_bf16 = args.kv_cache_dtype == kvcache::KvCacheDtype::kBfloat16;
+  if (IsForFewRows(params, num_rows)) return SparseMlaOfFewRows(stream, params, is_bf16, num_rows);
+  return is_bf16 ? Launch<true>(stream, params, num_rows) : Launch<false>(stream, params, num_rows);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -303,6 +303,36 @@ TEST_F(SparseMlaDeviceTest, ARowsBitsAreItsOwn) {
   }
 }
 
+// Few rows have a kernel of their own, which spreads a row over a cluster.
+TEST_F(SparseMlaDeviceTest, FewRowsHaveTheBitsOfMany) {
+  for (const KvCacheDtype dtype : {KvCacheDtype::kFp8E4m3, KvCacheDtype::kBfloat16}) {
+    for (const ScaleFormat scales : {ScaleFormat::kUe8m0, ScaleFormat::kFloat32}) {
+      Cache cache(source_, dtype, {3000, 2100}, scales);
+      const std::vector<int32_t> some_lengths = {2048, 2047, 1985, 1984, 513, 512, 511, 449, 65, 64, 1, 0, 2048, 1000};
+      std::vector<int32_t> sequences, contexts, lengths;
+      for (int i = 0; i < 42; ++i) {
+        sequences.push_back(i % 2);
+        contexts.push_back(i % 2 == 0 ? 3000 : 2100);
+        lengths.push_back(some_lengths[static_cast<size_t>(i % 14)]);
+      }
+      for (const float deviation : {0.3f, 4.0f}) {
+        Batch batch(source_, 128, 2048, sequences, contexts, lengths, deviation);
+        Tensor<Bf16, 3> many = OnDevice(batch, cache);
+        for (const int count : {1, 2, 3, 8}) {
+          for (int first = 0; first + count <= 14; first += count) {
+            std::vector<int32_t> some(static_cast<size_t>(count));
+            std::iota(some.begin(), some.end(), first);
+            Tensor<Bf16, 3> expected = PickRows(many, some);
+            ExpectSameBits(
+                absl::StrCat(KvCacheDtypeName(dtype), " queries of ", deviation, ", rows ", first, " + ", count),
+                OnDevice(batch.Pick(some), cache), expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 // The heads of a row do not depend on how many there are either.
 TEST_F(SparseMlaDeviceTest, AHeadsBitsAreItsOwn) {
   Cache cache(source_, KvCacheDtype::kFp8E4m3, {300});

@@ -61,42 +61,61 @@ __device__ __forceinline__ void Dequantize(const uint4& codes, float scale, uint
   chunks[1] = {values[4], values[5], values[6], values[7]};
 }
 
+inline constexpr uint32_t kNoRecord = 0xffffffffu;
+
+// page * 64 + slot.
+__device__ __forceinline__ uint32_t RecordOf(const int32_t* table, int32_t position) {
+  const uint32_t at = static_cast<uint32_t>(position);
+  return static_cast<uint32_t>(table[at / kvcache::kPageTokens]) * kvcache::kPageTokens + at % kvcache::kPageTokens;
+}
+
+template <int kRecordBytes>
+__device__ __forceinline__ const uint8_t* RecordAt(const uint8_t* pages, int64_t page_stride, uint32_t record) {
+  return pages + static_cast<int64_t>(record / kvcache::kPageTokens) * page_stride +
+         record % kvcache::kPageTokens * kRecordBytes;
+}
+
 template <bool kIsBf16>
 class RecordLoader {
  public:
-  // pages: of one layer; table: of the row's sequence; thread: of the warpgroup.
+  // pages: of one layer; table: of the row's sequence; thread: of the warpgroup. Blocks first_block, first_block +
+  // block_step, ... of the list are loaded.
   __device__ RecordLoader(const uint8_t* pages, int64_t page_stride, const int32_t* table, const int32_t* list,
-                          int count, int thread)
+                          int count, int first_block, int block_step, int thread)
       : pages_(pages),
         page_stride_(page_stride),
         table_(table),
         list_(list),
         count_(count),
+        first_block_(first_block),
+        block_step_(block_step),
         lane_(thread % 32),
         warp_(thread / 32) {}
 
-  // wait_empty(tile): until tile 0 or 1 may be written, from the third block on. full(tile): it has been.
+  // wait_empty(i): until the i-th loaded block may be written to tile_at(i). full(i): it has been. Who reads the tile
+  // by products puts a proxy fence before them; one here would wait for all loads that are under way.
   template <typename WaitEmpty, typename TileAt, typename Full>
   __device__ __forceinline__ void Run(const WaitEmpty& wait_empty, const TileAt& tile_at, const Full& full) const {
-    const int num_blocks = (count_ + kEntryBlock - 1) / kEntryBlock;
-    uint32_t records = Records(0), next_records = Records(1);
+    if (first_block_ * kEntryBlock >= count_) return;
+    uint32_t records = RecordFor(PositionFor(0)), next_records = RecordFor(PositionFor(1));
+    int32_t next_position = PositionFor(2);  // loads that depend on each other are issued a block apart
     Quarter under_way[2];
     Load(records, 0, under_way[0]);
     Load(records, 1, under_way[1]);
-    for (int block = 0; block < num_blocks; ++block) {
-      if (block >= 2) wait_empty(block % 2);
-      uint8_t* tile = tile_at(block % 2);
+    for (int i = 0; (first_block_ + i * block_step_) * kEntryBlock < count_; ++i) {
+      wait_empty(i);
+      uint8_t* tile = tile_at(i);
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
         Store(under_way[quarter % 2], quarter, tile);
         if (quarter == 2) {
           records = next_records;
-          next_records = Records(block + 2);
+          next_records = RecordFor(next_position);
+          next_position = PositionFor(i + 3);
         }
         Load(records, (quarter + 2) % 4, under_way[quarter % 2]);
       }
-      ptx::FenceAsyncProxy();
-      full(block % 2);
+      full(i);
     }
   }
 
@@ -105,7 +124,6 @@ class RecordLoader {
   static constexpr int kRecordBytes = kvcache::LatentRecordBytes(kDtype);
   static constexpr int kRopeOffset = kvcache::LatentRopeOffset(kDtype);
   static constexpr int kLatentLoads = kIsBf16 ? 8 : 4;  // 16-byte chunks of a thread and quarter
-  static constexpr uint32_t kNone = 0xffffffffu;
   static constexpr int kSubtileBytes = kEntryBlock * 128;
 
   struct Quarter {
@@ -114,18 +132,13 @@ class RecordLoader {
     uint4 rope;
   };
 
-  // Lane l < 16: page * 64 + slot of entry l % 4 of quarter l / 4 of this warp's share of the block.
-  __device__ __forceinline__ uint32_t Records(int block) const {
-    const int entry = block * kEntryBlock + lane_ % 16 / 4 * 16 + warp_ * 4 + lane_ % 4;
-    if (entry >= count_) return kNone;
-    const uint32_t position = static_cast<uint32_t>(list_[entry]);
-    return static_cast<uint32_t>(table_[position / kvcache::kPageTokens]) * kvcache::kPageTokens +
-           position % kvcache::kPageTokens;
+  // Lane l < 16: the position of entry l % 4 of quarter l / 4 of this warp's share of the block, -1 beyond the list.
+  __device__ __forceinline__ int32_t PositionFor(int i) const {
+    const int entry = (first_block_ + i * block_step_) * kEntryBlock + lane_ % 16 / 4 * 16 + warp_ * 4 + lane_ % 4;
+    return entry < count_ ? list_[entry] : -1;
   }
-
-  __device__ __forceinline__ const uint8_t* RecordAt(uint32_t record) const {
-    return pages_ + static_cast<int64_t>(record / kvcache::kPageTokens) * page_stride_ +
-           record % kvcache::kPageTokens * kRecordBytes;
+  __device__ __forceinline__ uint32_t RecordFor(int32_t position) const {
+    return position >= 0 ? RecordOf(table_, position) : kNoRecord;
   }
 
   // Of load u: which of the warp's four entries, and where the chunk lies in the latent's 8 subtiles. FP8: 4 lanes have
@@ -139,8 +152,8 @@ class RecordLoader {
       const uint32_t record = __shfl_sync(0xffffffffu, records, quarter * 4 + EntryOf(u));
       to.latent[u] = {0, 0, 0, 0};
       if constexpr (!kIsBf16) to.scale[u] = 1.0f;
-      if (record == kNone) continue;
-      const uint8_t* from = RecordAt(record);
+      if (record == kNoRecord) continue;
+      const uint8_t* from = RecordAt<kRecordBytes>(pages_, page_stride_, record);
       if constexpr (kIsBf16) {
         to.latent[u] = ptx::LoadStream(from + SubtileOf(u) * 128 + lane_ % 8 * 16);
       } else {
@@ -150,7 +163,8 @@ class RecordLoader {
     }
     const uint32_t record = __shfl_sync(0xffffffffu, records, quarter * 4 + lane_ / 8);
     to.rope = {0, 0, 0, 0};
-    if (record != kNone) to.rope = ptx::LoadStream(RecordAt(record) + kRopeOffset + lane_ % 8 * 16);
+    if (record == kNoRecord) return;
+    to.rope = ptx::LoadStream(RecordAt<kRecordBytes>(pages_, page_stride_, record) + kRopeOffset + lane_ % 8 * 16);
   }
 
   __device__ __forceinline__ void Store(const Quarter& from, int quarter, uint8_t* tile) const {
@@ -177,6 +191,7 @@ class RecordLoader {
   const int32_t* table_;
   const int32_t* list_;
   int count_;
+  int first_block_, block_step_;
   int lane_, warp_;
 };
 

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
                 "the parts' sums take the ring's place");
   extern __shared__ uint8_t memory[];
   const SharedPlan<Shape> shared(memory);
-  InitBarriers(shared, weight_map, token_map);
+  InitBarriers(shared, task.x_rows != nullptr, weight_map, token_map);
   ptx::LaunchDependents();
   const TileWalk walk(task, shared.tile_counts, Shape::kOuts, Shape::kTokens);
   __syncthreads();
@@ -50,9 +50,7 @@ __global__ void __launch_bounds__(Shape::kThreads)
       for (int i = 0; i < Shape::kTokens / 2; ++i) parts[i * 128 + thread] = sums[0][i];
     });
   } else {
-    const int num_begun = CopyFirstWeights(weight_map, task, walk, shared, work);
-    ptx::WaitForGrids();
-    Produce<kFormat, Shape>(weight_map, token_map, task, walk, shared, work, num_begun);
+    Produce<kFormat, Shape>(weight_map, token_map, task, walk, shared, work);
   }
   ptx::SynchronizeCluster();
   if (is_consumer) {

@@ -51,10 +51,12 @@ absl::StatusOr<CUtensorMap> Encode(const uint8_t* data, int64_t count, int64_t s
 
 }  // namespace
 
-absl::StatusOr<TensorMaps> MakeTensorMaps(const ProductTask& task, int box_outs, int box_tokens) {
+absl::StatusOr<TensorMaps> MakeTensorMaps(const ProductTask& task, bool is_transposed, int box_weights,
+                                          int box_tokens) {
   const int64_t count = task.group_offsets != nullptr ? task.num_groups : task.num_heads;
   const absl::StatusOr<CUtensorMap> weights =
-      Encode(task.w, count, task.w_group_stride, task.out_dim, task.w_stride, task.in_bytes, box_outs);
+      Encode(task.w, count, task.w_group_stride, is_transposed ? task.in_bytes / 2 : task.out_dim, task.w_stride,
+             is_transposed ? task.out_dim * 2 : task.in_bytes, box_weights);
   if (!weights.ok()) return weights.status();
   if (task.x_rows != nullptr) return TensorMaps{.weights = *weights, .tokens = *weights};
   const absl::StatusOr<CUtensorMap> tokens =

@@ -71,15 +71,25 @@ __device__ __forceinline__ uint32_t InclusiveSum(uint32_t value, int lane) {
   return value;
 }
 
+// The sum of a word over the cluster's blocks, all of them asked at once.
+__device__ __forceinline__ uint32_t SumOverBlocks(const uint32_t* word, uint32_t blocks) {
+  uint32_t of_block[kMaxBlocksOfRow];
+#pragma unroll
+  for (uint32_t rank = 0; rank < kMaxBlocksOfRow; ++rank) {
+    of_block[rank] = rank < blocks ? ptx::LoadRemoteAsIs(word, rank) : 0;
+  }
+  uint32_t sum = 0;
+#pragma unroll
+  for (uint32_t rank = 0; rank < kMaxBlocksOfRow; ++rank) sum += of_block[rank];
+  return sum;
+}
+
 // One warp finds the digit of the needed-th largest key from the counts of all blocks.
 __device__ __forceinline__ void FindDigit(TopKShared& shared, int parity, uint32_t blocks, uint32_t needed, int lane,
                                           uint32_t& digit, uint32_t& needed_of_digit, uint32_t& found) {
   // Lane l has the coarse bins 63 - 2l and 62 - 2l: descending digits along the lanes.
-  uint32_t higher = 0, lower = 0;
-  for (uint32_t rank = 0; rank < blocks; ++rank) {
-    higher += ptx::LoadRemote(&shared.coarse[parity][kCoarseBins - 1 - 2 * lane], rank);
-    lower += ptx::LoadRemote(&shared.coarse[parity][kCoarseBins - 2 - 2 * lane], rank);
-  }
+  const uint32_t higher = SumOverBlocks(&shared.coarse[parity][kCoarseBins - 1 - 2 * lane], blocks);
+  const uint32_t lower = SumOverBlocks(&shared.coarse[parity][kCoarseBins - 2 - 2 * lane], blocks);
   const uint32_t coarse_sum = InclusiveSum(higher + lower, lane);
   const int coarse_lane = __ffs(__ballot_sync(0xffffffffu, coarse_sum >= needed)) - 1;
   const uint32_t before = __shfl_sync(0xffffffffu, coarse_sum - higher - lower, coarse_lane);
@@ -89,8 +99,7 @@ __device__ __forceinline__ void FindDigit(TopKShared& shared, int parity, uint32
   needed -= in_higher ? before : before + of_higher;
 
   const int bin = coarse * 32 + 31 - lane;
-  uint32_t count = 0;
-  for (uint32_t rank = 0; rank < blocks; ++rank) count += ptx::LoadRemote(&shared.bins[parity][bin], rank);
+  const uint32_t count = SumOverBlocks(&shared.bins[parity][bin], blocks);
   const uint32_t sum = InclusiveSum(count, lane);
   const int found_lane = __ffs(__ballot_sync(0xffffffffu, sum >= needed)) - 1;
   digit = static_cast<uint32_t>(coarse * 32 + 31 - found_lane);

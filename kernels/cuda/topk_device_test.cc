@@ -59,6 +59,18 @@ TEST_F(TopKDeviceTest, EveryNumberOfBlocks) {
   }
 }
 
+// Every path in little work, one block a row to eight: for racecheck.
+TEST_F(TopKDeviceTest, SmallCases) {
+  for (const auto& [rows, width] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 33000}, {2, 9000}, {3, 5000}, {140, 300}}) {
+    Tensor<float, 2> logits = source_.NormalF32<2>({rows, width});
+    std::vector<int32_t> contexts(static_cast<size_t>(rows), static_cast<int32_t>(width));
+    ExpectAsOnHost("small", logits, contexts, 100);
+    for (int64_t i = 0; i < logits.size(); ++i) logits[i] = std::floor(logits[i]);
+    ExpectAsOnHost("small with ties", logits, contexts, 100);
+  }
+}
+
 TEST_F(TopKDeviceTest, RowsBeyondSharedMemory) {
   Tensor<float, 2> logits = source_.NormalF32<2>({2, 500001});
   ExpectAsOnHost("long", logits, {500001, 400003}, 2048);

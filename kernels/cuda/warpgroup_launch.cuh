@@ -68,7 +68,9 @@ absl::Status LaunchGrid(Stream stream, absl::string_view op, Kernel kernel, int6
 
 template <wgmma::Format kFormat, typename Output, typename Shape>
 absl::Status LaunchShape(Stream stream, absl::string_view op, const ProductTask& task, int num_multiprocessors) {
-  const absl::StatusOr<TensorMaps> maps = MakeTensorMaps(task, Shape::kOuts / Shape::kCluster, Shape::kTokens);
+  constexpr bool kIsTransposed = kFormat == wgmma::Format::kBf16Transposed;
+  const absl::StatusOr<TensorMaps> maps = MakeTensorMaps(
+      task, kIsTransposed, kIsTransposed ? kStepBytes / 2 : Shape::kOuts / Shape::kCluster, Shape::kTokens);
   if (!maps.ok()) return maps.status();
   const int64_t most = num_multiprocessors / Shape::kCluster;
   const int64_t clusters = task.group_offsets != nullptr ? most : std::min(NumTiles<Shape>(task), most);
@@ -79,7 +81,7 @@ absl::Status LaunchShape(Stream stream, absl::string_view op, const ProductTask&
 template <wgmma::Format kFormat, typename Output, int kTokens>
 absl::Status LaunchSplit(Stream stream, absl::string_view op, const ProductTask& task, int num_splits) {
   using Shape = TileShape<1, 1, kTokens, Waiting::kNowhere, 6>;  // few stages: two blocks and more on a multiprocessor
-  const absl::StatusOr<TensorMaps> maps = MakeTensorMaps(task, Shape::kOuts, Shape::kTokens);
+  const absl::StatusOr<TensorMaps> maps = MakeTensorMaps(task, false, Shape::kOuts, Shape::kTokens);
   if (!maps.ok()) return maps.status();
   return LaunchGrid(stream, op, SplitProductKernel<kFormat, Output, Shape>, NumTiles<Shape>(task) * num_splits,
                     num_splits, Shape::kThreads, Shape::kSharedBytes, maps->weights, maps->tokens, task, num_splits);
