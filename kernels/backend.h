@@ -92,10 +92,17 @@ class Backend {
   // Returns when everything enqueued is done.
   virtual absl::Status Synchronize() = 0;
 
-  // Calls `enqueue`, which calls nothing but ops and Copy, and records what it enqueues instead of doing it. Each
-  // Replay does it once, with the same memory and shapes and whatever the memory then holds; launches of single ops
-  // cost more. `enqueue` may be called again by a Replay. Where ops are done at once there is nothing to record:
-  // UNIMPLEMENTED.
+  // What is enqueued from BeginBeside to EndBeside may run beside what is enqueued from EndBeside to JoinBeside. Both
+  // begin when all before BeginBeside is done, and what follows JoinBeside when both are; neither may write what the
+  // other touches. Not nested. Where ops are done at once these do nothing. Synchronize ends what an error left open.
+  virtual absl::Status BeginBeside() = 0;
+  virtual absl::Status EndBeside() = 0;
+  virtual absl::Status JoinBeside() = 0;
+
+  // Calls `enqueue`, which calls nothing but ops, Copy and the three above, and records what it enqueues instead of
+  // doing it. Each Replay does it once, with the same memory and shapes and whatever the memory then holds; launches of
+  // single ops cost more. `enqueue` may be called again by a Replay. Where ops are done at once there is nothing to
+  // record: UNIMPLEMENTED.
   virtual absl::StatusOr<std::unique_ptr<RecordedOps>> Record(std::function<absl::Status()> enqueue) = 0;
 
   // ---- The ops of ops.h ----

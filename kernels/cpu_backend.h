@@ -29,6 +29,9 @@ class CpuBackend : public Backend {
   absl::StatusOr<int64_t> DownloadBeside(absl::Span<const MemoryCopy> copies) override;
   absl::Status AwaitDownloads(int64_t) override { return absl::OkStatus(); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  absl::Status BeginBeside() override { return absl::OkStatus(); }
+  absl::Status EndBeside() override { return absl::OkStatus(); }
+  absl::Status JoinBeside() override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<RecordedOps>> Record(std::function<absl::Status()>) override {
     return absl::UnimplementedError("cpu: ops are done when they are called");
   }

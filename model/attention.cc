@@ -73,15 +73,18 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   const int64_t rows = run.num_rows();
   ASSIGN_OR_RETURN(const Activation in, Quantize(run.backend, c, normed, ws.normed_q));
 
+  // What is cached of the rows does not depend on their queries.
+  RETURN_IF_ERROR(run.backend.BeginBeside());
+  RETURN_IF_ERROR(WriteLatentRecords(run, weights, in));
+  RETURN_IF_ERROR(ProjectIndexKeys(run, weights.indexer, in));
+  RETURN_IF_ERROR(run.backend.EndBeside());
+
   const Matrix<Bf16> q_a = ws.q_a.Slice(0, rows);
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.q_a_proj, in, q_a));
   RETURN_IF_ERROR(run.backend.RmsNorm({.x = q_a, .weight = weights.q_a_layernorm, .eps = c.rms_norm_eps, .y = q_a}));
   ASSIGN_OR_RETURN(const Activation q_latent, Quantize(run.backend, c, q_a, ws.q_a_q));
   RETURN_IF_ERROR(ShowStage(run, "qr", q_a));
-
-  RETURN_IF_ERROR(WriteLatentRecords(run, weights, in));
-  RETURN_IF_ERROR(ProjectIndex(run, weights.indexer, in, q_latent));
-  RETURN_IF_ERROR(records_written());
+  RETURN_IF_ERROR(ProjectIndexQueries(run, weights.indexer, q_latent));
 
   const Matrix<Bf16> q_rows = ws.q.Slice(0, rows);
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.q_b_proj, q_latent, q_rows));
@@ -89,12 +92,15 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   const Cube<Bf16> q_rope = q.Columns(c.qk_nope_head_dim, kRopeDim);
   RETURN_IF_ERROR(RotateMla(run, q_rope));
   RETURN_IF_ERROR(ShowStage(run, "q", q));
-
-  RETURN_IF_ERROR(SelectPositions(run));
-
   const Cube<Bf16> absorbed = ws.q_latent.Slice(0, rows);
   RETURN_IF_ERROR(run.backend.MlaAbsorbQuery(
       {.q_nope = q.Columns(0, c.qk_nope_head_dim), .w_uk = weights.w_uk, .q_latent = absorbed}));
+
+  RETURN_IF_ERROR(run.backend.JoinBeside());
+  RETURN_IF_ERROR(FinishIndexWeights(run));
+  RETURN_IF_ERROR(records_written());
+  RETURN_IF_ERROR(SelectPositions(run));
+
   const Cube<Bf16> latent_out = ws.latent_out.Slice(0, rows);
   RETURN_IF_ERROR(Attend(run, absorbed, q_rope, latent_out));
   const Cube<Bf16> head_out = ws.head_out.Slice(0, rows);

@@ -42,7 +42,7 @@ absl::Status RunDecoderLayer(const LayerRun& run, const LayerWeights& weights, R
   if (weights.moe.has_value()) {
     RETURN_IF_ERROR(RunMoe(run, *weights.moe, in, x));
   } else {
-    RETURN_IF_ERROR(RunMlp(run, *weights.mlp, in, x));
+    RETURN_IF_ERROR(RunMlp(run, *weights.mlp, in, run.workspace.Mlp(rows, weights.mlp->gate_proj.out_dim()), x));
   }
   return ShowStage(run, "ffn", x);
 }

@@ -66,15 +66,9 @@ class LogitsCollector final {
 
 }  // namespace
 
-absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, const Activation& normed,
-                          const Activation& q_latent) {
+absl::Status ProjectIndexKeys(const LayerRun& run, const IndexerWeights& weights, const Activation& normed) {
   Workspace& ws = run.workspace;
   const int64_t rows = run.num_rows();
-  const Matrix<Bf16> queries = ws.index_q.Slice(0, rows);
-  RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.wq_b, q_latent, queries));
-  RETURN_IF_ERROR(RotateAndFlatten(run, queries));
-  ASSIGN_OR_RETURN(const Activation query, Quantize(run.backend, run.config, queries, ws.index_q_q));
-
   const Matrix<Bf16> keys = ws.index_k.Slice(0, rows);
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.wk, normed, keys));
   RETURN_IF_ERROR(run.backend.LayerNorm({.x = keys,
@@ -88,17 +82,30 @@ absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, co
                                              .scale = key.quantized.scale,
                                              .rows = run.plan.AllRows(),
                                              .index_pages = run.index_pages}));
-
-  const Matrix<float> head_weights = ws.index_weights.Slice(0, rows);
-  RETURN_IF_ERROR(run.backend.Bf16LinearF32({.x = normed.x, .weight = weights.weights_proj, .y = head_weights}));
-  RETURN_IF_ERROR(run.backend.IndexWeights(
-      {.projected = head_weights, .q_scale = query.quantized.scale, .head_dim = kIndexDim, .weights = head_weights}));
-  RETURN_IF_ERROR(ShowStage(run, "index_q", query.quantized.q.SplitLast(kIndexDim)));
-  RETURN_IF_ERROR(ShowStage(run, "index_q_scale", query.quantized.scale));
   RETURN_IF_ERROR(ShowStage(run, "index_k", key.quantized.q));
   RETURN_IF_ERROR(ShowStage(run, "index_k_scale", key.quantized.scale));
-  RETURN_IF_ERROR(ShowStage(run, "index_w", head_weights));
-  return absl::OkStatus();
+  return run.backend.Bf16LinearF32(
+      {.x = normed.x, .weight = weights.weights_proj, .y = ws.index_weights.Slice(0, rows)});
+}
+
+absl::Status ProjectIndexQueries(const LayerRun& run, const IndexerWeights& weights, const Activation& q_latent) {
+  Workspace& ws = run.workspace;
+  const Matrix<Bf16> queries = ws.index_q.Slice(0, run.num_rows());
+  RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.wq_b, q_latent, queries));
+  RETURN_IF_ERROR(RotateAndFlatten(run, queries));
+  ASSIGN_OR_RETURN(const Activation query, Quantize(run.backend, run.config, queries, ws.index_q_q));
+  RETURN_IF_ERROR(ShowStage(run, "index_q", query.quantized.q.SplitLast(kIndexDim)));
+  return ShowStage(run, "index_q_scale", query.quantized.scale);
+}
+
+absl::Status FinishIndexWeights(const LayerRun& run) {
+  const int64_t rows = run.num_rows();
+  const Matrix<float> weights = run.workspace.index_weights.Slice(0, rows);
+  RETURN_IF_ERROR(run.backend.IndexWeights({.projected = weights,
+                                            .q_scale = run.workspace.index_q_q.scale.Slice(0, rows),
+                                            .head_dim = kIndexDim,
+                                            .weights = weights}));
+  return ShowStage(run, "index_w", weights);
 }
 
 absl::Status SelectPositions(const LayerRun& run) {

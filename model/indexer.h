@@ -7,10 +7,15 @@
 
 namespace tandem::model {
 
-// Projects the rows' index queries and keys and writes the keys into the pool. `normed`: the layer's normed input;
-// `q_latent`: q_a_proj's output after its norm.
-absl::Status ProjectIndex(const LayerRun& run, const IndexerWeights& weights, const Activation& normed,
-                          const Activation& q_latent);
+// Projects the rows' index keys and writes them into the pool, and their heads' weights as far as they do not depend on
+// the queries. `normed`: the layer's normed input.
+absl::Status ProjectIndexKeys(const LayerRun& run, const IndexerWeights& weights, const Activation& normed);
+
+// Projects the rows' index queries. `q_latent`: q_a_proj's output after its norm.
+absl::Status ProjectIndexQueries(const LayerRun& run, const IndexerWeights& weights, const Activation& q_latent);
+
+// Brings the queries' scales into the heads' weights, after the two above.
+absl::Status FinishIndexWeights(const LayerRun& run);
 
 // Fills workspace.selected with each row's positions: all of a context that fits index_topk, else the highest index
 // logits. run.nan_count gets the number of NaN logits met, which is not zero only after a fault upstream.

@@ -5,8 +5,7 @@
 namespace tandem::model {
 
 absl::Status RunMlp(const LayerRun& run, const MlpWeights& weights, const Activation& in,
-                    const kernels::Matrix<kernels::Bf16>& out) {
-  const Workspace::MlpBuffers buffers = run.workspace.Mlp(in.x.shape[0], weights.gate_proj.out_dim());
+                    const Workspace::MlpBuffers& buffers, const kernels::Matrix<kernels::Bf16>& out) {
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.gate_proj, in, buffers.gate));
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.up_proj, in, buffers.up));
   RETURN_IF_ERROR(run.backend.SwiGlu({.gate = buffers.gate, .up = buffers.up, .y = buffers.gate}));

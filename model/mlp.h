@@ -7,8 +7,9 @@
 
 namespace tandem::model {
 
+// buffers: for the rows of `in`, as wide as gate_proj's outputs.
 absl::Status RunMlp(const LayerRun& run, const MlpWeights& weights, const Activation& in,
-                    const kernels::Matrix<kernels::Bf16>& out);
+                    const Workspace::MlpBuffers& buffers, const kernels::Matrix<kernels::Bf16>& out);
 
 absl::Status RunMoe(const LayerRun& run, const MoeWeights& weights, const Activation& in,
                     const kernels::Matrix<kernels::Bf16>& out);

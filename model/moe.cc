@@ -41,6 +41,13 @@ absl::Status RunExpertLinear(const LayerRun& run, const ExpertWeights& weights, 
   return absl::OkStatus();
 }
 
+// Rows of bytes, whatever they are, as GatherRows moves them.
+template <typename T>
+Matrix<Bf16> AsBf16(const Matrix<T>& rows) {
+  const int64_t width = rows.shape[1] * static_cast<int64_t>(sizeof(T)) / static_cast<int64_t>(sizeof(Bf16));
+  return {reinterpret_cast<Bf16*>(rows.data), {rows.shape[0], width}};
+}
+
 absl::Status RunExperts(const LayerRun& run, const MoeWeights& weights, const Activation& in,
                         const Vector<const int32_t>& pair_rows, const Vector<const int32_t>& group_offsets,
                         const Matrix<Bf16>& out) {
@@ -48,8 +55,21 @@ absl::Status RunExperts(const LayerRun& run, const MoeWeights& weights, const Ac
   const Workspace::MlpBuffers buffers = run.workspace.Mlp(pairs, width);
   const bool is_gathered = !weights.gate_proj.is_fp8() || !weights.up_proj.is_fp8();
   const Matrix<Bf16> gathered = is_gathered ? run.workspace.pair_in.Slice(0, pairs) : Matrix<Bf16>();
-  RETURN_IF_ERROR(RunExpertLinear(run, weights.gate_proj, in, pair_rows, group_offsets, 1, gathered, buffers.gate));
-  RETURN_IF_ERROR(RunExpertLinear(run, weights.up_proj, in, pair_rows, group_offsets, 1, gathered, buffers.up));
+  Activation pairs_in = in;
+  Vector<const int32_t> rows_of_pairs = pair_rows;
+  // A device's copy engine brings rows that follow each other, so they are brought together once for both.
+  if (!run.backend.is_host() && !is_gathered) {
+    const QuantizedRows to = run.workspace.pair_in_q.First(pairs);
+    RETURN_IF_ERROR(run.backend.GatherRows({.table = AsBf16(in.quantized.q), .rows = pair_rows, .out = AsBf16(to.q)}));
+    RETURN_IF_ERROR(
+        run.backend.GatherRows({.table = AsBf16(in.quantized.scale), .rows = pair_rows, .out = AsBf16(to.scale)}));
+    pairs_in.quantized = to;
+    rows_of_pairs = {};
+  }
+  RETURN_IF_ERROR(
+      RunExpertLinear(run, weights.gate_proj, pairs_in, rows_of_pairs, group_offsets, 1, gathered, buffers.gate));
+  RETURN_IF_ERROR(
+      RunExpertLinear(run, weights.up_proj, pairs_in, rows_of_pairs, group_offsets, 1, gathered, buffers.up));
   RETURN_IF_ERROR(run.backend.SwiGlu({.gate = buffers.gate, .up = buffers.up, .y = buffers.gate}));
   ASSIGN_OR_RETURN(const Activation product, Quantize(run.backend, run.config, buffers.gate, buffers.product_q));
   return RunExpertLinear(run, weights.down_proj, product, {}, group_offsets, kernels::RowParallelSegments(width), {},
@@ -65,6 +85,15 @@ absl::Status RunMoe(const LayerRun& run, const MoeWeights& weights, const Activa
   const Matrix<float> logits = ws.router_logits.Slice(0, rows);
   const Matrix<int32_t> expert_ids = ws.expert_ids.Slice(0, rows);
   const Matrix<float> expert_weights = ws.expert_weights.Slice(0, rows);
+  Matrix<const Bf16> shared_out;
+  if (weights.shared_experts.has_value()) {
+    const Matrix<Bf16> shared = ws.shared_out.Slice(0, rows);
+    RETURN_IF_ERROR(run.backend.BeginBeside());
+    RETURN_IF_ERROR(RunMlp(run, *weights.shared_experts, in, ws.SharedMlp(rows), shared));
+    RETURN_IF_ERROR(run.backend.EndBeside());
+    shared_out = shared;
+  }
+
   RETURN_IF_ERROR(run.backend.Bf16LinearF32({.x = in.x, .weight = weights.gate, .y = logits}));
   RETURN_IF_ERROR(run.backend.MoeRouter({.logits = logits,
                                          .bias = weights.e_score_correction_bias,
@@ -83,12 +112,7 @@ absl::Status RunMoe(const LayerRun& run, const MoeWeights& weights, const Activa
       {.expert_ids = expert_ids, .group_offsets = ws.group_offsets, .pair_rows = pair_rows, .row_pairs = row_pairs}));
   const Matrix<Bf16> expert_out = ws.expert_out.Slice(0, pairs);
   RETURN_IF_ERROR(RunExperts(run, weights, in, pair_rows, ws.group_offsets, expert_out));
-  Matrix<const Bf16> shared_out;
-  if (weights.shared_experts.has_value()) {
-    const Matrix<Bf16> shared = ws.shared_out.Slice(0, rows);
-    RETURN_IF_ERROR(RunMlp(run, *weights.shared_experts, in, shared));
-    shared_out = shared;
-  }
+  if (weights.shared_experts.has_value()) RETURN_IF_ERROR(run.backend.JoinBeside());
   return run.backend.MoeCombine({.expert_out = expert_out,
                                  .row_pairs = row_pairs,
                                  .weights = expert_weights,

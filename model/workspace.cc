@@ -70,18 +70,23 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   Make(pair_rows, {pairs});
   Make(group_offsets, {int64_t{c.n_routed_experts} + 1});
   Make(pair_in, {has_bf16_experts ? pairs : 0, hidden});
+  MakeQuantized(pair_in_q, backend.is_host() ? 0 : pairs, hidden);
   Make(expert_out, {pairs, hidden});
   Make(shared_out, {rows, hidden});
 
-  mlp_elements_max_ = std::max({rows * c.intermediate_size, pairs * c.moe_intermediate_size,
-                                rows * c.n_shared_experts * c.moe_intermediate_size});
+  const int64_t shared_width = int64_t{c.n_shared_experts} * c.moe_intermediate_size;
+  Make(shared_mlp_.gate, {rows, shared_width});
+  Make(shared_mlp_.up, {rows, shared_width});
+  MakeQuantized(shared_mlp_.product_q, rows, shared_width);
+  mlp_elements_max_ = std::max(rows * c.intermediate_size, pairs * c.moe_intermediate_size);
   mlp_gate_ = memory_.Allocate<kernels::Bf16>(mlp_elements_max_);
   mlp_up_ = memory_.Allocate<kernels::Bf16>(mlp_elements_max_);
   mlp_product_ = memory_.Allocate<kernels::E4m3>(mlp_elements_max_);
   mlp_product_scale_ = memory_.Allocate<float>(mlp_elements_max_ / kernels::kQuantGroup);
 
-  const int64_t linear_bytes = kernels::Fp8LinearWorkspaceBytes(
-      1, std::max({mlp_elements_max_, rows * 2 * hidden, rows * c.q_lora_rank, rows * heads * c.v_head_dim}));
+  const int64_t linear_bytes =
+      kernels::Fp8LinearWorkspaceBytes(1, std::max({mlp_elements_max_, rows * 2 * hidden, rows * c.q_lora_rank,
+                                                    rows * heads * c.v_head_dim, pair_in_q.q.num_elements()}));
   linear = absl::MakeSpan(memory_.Allocate<std::byte>(linear_bytes), linear_bytes);
 
   Make(head_x, {rows, hidden});

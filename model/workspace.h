@@ -67,14 +67,19 @@ class Workspace final {
   kernels::Vector<int32_t> pair_rows;         // [pairs]
   kernels::Vector<int32_t> group_offsets;     // [n_routed_experts + 1]
   kernels::Matrix<kernels::Bf16> pair_in;     // [pairs, hidden], for BF16 experts only
+  QuantizedRows pair_in_q;                    // [pairs, hidden], where ops do not read the host's memory
   kernels::Matrix<kernels::Bf16> expert_out;  // [pairs, hidden]
   kernels::Matrix<kernels::Bf16> shared_out;  // [rows, hidden]
-  // Of a dense MLP, the shared experts or the routed ones, one after another: room for the widest.
+  // Of a dense MLP or the routed experts, one after another: room for the widest.
   struct MlpBuffers {
     kernels::Matrix<kernels::Bf16> gate, up;
     QuantizedRows product_q;
   };
   MlpBuffers Mlp(int64_t rows, int64_t width) const;
+  // Of the shared experts, which may run beside the routed ones.
+  MlpBuffers SharedMlp(int64_t rows) const {
+    return {shared_mlp_.gate.Slice(0, rows), shared_mlp_.up.Slice(0, rows), shared_mlp_.product_q.First(rows)};
+  }
   // Ends of the model.
   kernels::Matrix<kernels::Bf16> head_x, head_residual;  // [rows, hidden]: the rows whose logits are wanted
   kernels::Matrix<kernels::Bf16> mtp_in;                 // [rows, 2 * hidden]
@@ -94,6 +99,7 @@ class Workspace final {
   kernels::E4m3* mlp_product_ = nullptr;
   float* mlp_product_scale_ = nullptr;
   int64_t mlp_elements_max_ = 0;
+  MlpBuffers shared_mlp_;
 };
 
 }  // namespace tandem::model

@@ -1,6 +1,6 @@
 // Proves, on a device, what backend.h promises: zeroed memory, copies in the order of the calls, downloads beside that
-// see what was enqueued before them, pinned memory, refusals with sizes; and anywhere, that a device which is not there
-// is refused with the reason.
+// see what was enqueued before them, ops beside others, pinned memory, refusals with sizes; and anywhere, that a device
+// which is not there is refused with the reason.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -82,6 +82,38 @@ TEST_F(CudaBackendDeviceTest, DownloadsBesideSeeWhatWasEnqueuedBeforeThem) {
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_EQ(results[i], sources[i]) << i;
     backend_->UnpinHostMemory({reinterpret_cast<std::byte*>(results[i].data()), kCount * 4});
+  }
+}
+
+TEST_F(CudaBackendDeviceTest, WhatRunsBesideSeesWhatWasBeforeAndIsSeenAfter) {
+  constexpr int64_t kCount = 1 << 22;
+  BackendMemory memory(*backend_);
+  std::vector<int32_t*> at;
+  for (int i = 0; i < 5; ++i) at.push_back(memory.Allocate<int32_t>(kCount));
+  ASSERT_TRUE(memory.status().ok()) << memory.status();
+  const auto copy = [&](int to, int from) { return backend_->Copy({at[to], at[from], kCount * 4}); };
+  // 0 to 1 (beside) and 2; then 1 to 3 and 2 to 4; then 0 gets another's values, which none of these may see.
+  const auto enqueue = [&]() -> absl::Status {
+    for (const absl::Status& status :
+         {backend_->BeginBeside(), copy(1, 0), backend_->EndBeside(), copy(2, 0), backend_->JoinBeside(), copy(3, 1),
+          copy(4, 2), backend_->BeginBeside(), copy(0, 4), backend_->EndBeside(), backend_->JoinBeside()}) {
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  std::unique_ptr<RecordedOps> recorded;
+  for (int round = 0; round < 20; ++round) {
+    if (round == 10) {
+      auto ops = backend_->Record(enqueue);
+      ASSERT_TRUE(ops.ok()) << ops.status();
+      recorded = *std::move(ops);
+    }
+    const std::vector<int32_t> values(kCount, round + 1);
+    ASSERT_TRUE(backend_->Upload({at[0], values.data(), kCount * 4}).ok());
+    const absl::Status status = recorded != nullptr ? recorded->Replay() : enqueue();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(Read(at[3], kCount), values) << round;
+    EXPECT_EQ(Read(at[4], kCount), values) << round;
   }
 }
 

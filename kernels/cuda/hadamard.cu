@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -19,6 +20,8 @@ template <bool kIsAligned>
 __global__ void __launch_bounds__(kThreads)
     HadamardKernel(const Bf16* x, int64_t x_row_stride, int64_t x_head_stride, Bf16* y, int64_t y_row_stride,
                    int64_t y_head_stride, uint32_t num_rows, uint32_t num_heads) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
   const uint32_t row = thread / kThreadsOfHead / num_heads;
   const bool is_inside = row < num_rows;  // all lanes take part in the exchanges
@@ -64,10 +67,9 @@ absl::Status Hadamard128(Stream stream, const Hadamard128Args& args) {
   auto* kernel =
       RowsAreAligned(args.x, 16) && RowsAreAligned(args.y, 16) ? HadamardKernel<true> : HadamardKernel<false>;
   const int64_t blocks = (num_rows * num_heads * kThreadsOfHead + kThreads - 1) / kThreads;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      args.x.data, args.x.strides[0], args.x.strides[1], args.y.data, args.y.strides[0], args.y.strides[1],
-      static_cast<uint32_t>(num_rows), static_cast<uint32_t>(num_heads));
-  return LaunchStatus("Hadamard128");
+  return LaunchEarly(stream, "Hadamard128", kernel, blocks, kThreads, args.x.data, args.x.strides[0], args.x.strides[1],
+                     args.y.data, args.y.strides[0], args.y.strides[1], static_cast<uint32_t>(num_rows),
+                     static_cast<uint32_t>(num_heads));
 }
 
 }  // namespace tandem::kernels::cuda

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -92,6 +93,8 @@ __device__ __forceinline__ void ChooseGroups(const RouterTask& task, const uint3
 // kOfLane * 32 is at least the number of experts; the block has as many warps as they need.
 template <int kOfLane>
 __global__ void __launch_bounds__(kOfLane* kWarp) RouterKernel(RouterTask task) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   constexpr int kPlaces = kOfLane * kWarp;
   __shared__ float scores[kPlaces];  // unbiased
   __shared__ float chosen_scores[kPlaces];
@@ -196,8 +199,7 @@ absl::Status MoeRouter(Stream stream, const MoeRouterArgs& args) {
                  : num_experts <= 16 * kWarp ? RouterKernel<16>
                                              : RouterKernel<32>;
   const auto threads = static_cast<unsigned>((num_experts + kWarp - 1) / kWarp * kWarp);
-  kernel<<<static_cast<unsigned>(num_rows), threads, 0, stream>>>(task);
-  return LaunchStatus("MoeRouter");
+  return LaunchEarly(stream, "MoeRouter", kernel, num_rows, static_cast<int>(threads), task);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -36,6 +37,8 @@ struct GroupTask {
 };
 
 __global__ void __launch_bounds__(kGroupThreads) GroupKernel(GroupTask task) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   __shared__ int lower_of_warp[kGroupWarps], own_of_warp[kGroupWarps];
   const int expert = blockIdx.x;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -102,6 +105,7 @@ struct CombineTask {
 
 template <bool kIsAligned>
 __global__ void __launch_bounds__(kCombineThreads) CombineKernel(CombineTask task) {
+  ptx::LaunchDependents();
   const int64_t row = blockIdx.x;
   const int k = (blockIdx.y * kCombineThreads + threadIdx.x) * kVector;
   if (k >= task.dim) return;
@@ -140,17 +144,16 @@ absl::Status MoeGroupRows(Stream stream, const MoeGroupRowsArgs& args) {
       .Shape("row_pairs", args.row_pairs, {num_rows, top_k});
   if (!border.ok()) return border.status();
   // Without pairs the offsets are zeros all the same.
-  GroupKernel<<<static_cast<unsigned>(num_experts), kGroupThreads, 0, stream>>>(
-      {.expert_ids = args.expert_ids.data,
-       .expert_ids_stride = args.expert_ids.strides[0],
-       .top_k = static_cast<int>(top_k),
-       .num_pairs = static_cast<int>(num_pairs),
-       .num_experts = static_cast<int>(num_experts),
-       .group_offsets = args.group_offsets.data,
-       .pair_rows = args.pair_rows.data,
-       .row_pairs = args.row_pairs.data,
-       .row_pairs_stride = args.row_pairs.strides[0]});
-  return LaunchStatus("MoeGroupRows");
+  const GroupTask task = {.expert_ids = args.expert_ids.data,
+                          .expert_ids_stride = args.expert_ids.strides[0],
+                          .top_k = static_cast<int>(top_k),
+                          .num_pairs = static_cast<int>(num_pairs),
+                          .num_experts = static_cast<int>(num_experts),
+                          .group_offsets = args.group_offsets.data,
+                          .pair_rows = args.pair_rows.data,
+                          .row_pairs = args.row_pairs.data,
+                          .row_pairs_stride = args.row_pairs.strides[0]};
+  return LaunchEarly(stream, "MoeGroupRows", GroupKernel, num_experts, kGroupThreads, task);
 }
 
 absl::Status MoeCombine(Stream stream, const MoeCombineArgs& args) {

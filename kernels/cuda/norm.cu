@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -90,14 +91,20 @@ __global__ void __launch_bounds__(kChunks == kChunksMax ? kThreadsMax : kThreads
   const Bf16* x = task.x + row * task.x_stride;
   const Bf16* residual = kHasResidual ? task.residual + row * task.residual_stride : nullptr;
   Pairs4 values[kChunks] = {}, added[kHasResidual ? kChunks : 1] = {}, weights[kChunks] = {};
-  // All loads first: the weight is on its way while the sum is made.
+  // All loads first; the weight's does not wait for earlier grids.
+  ptx::LaunchDependents();
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int k = (c * blockDim.x + threadIdx.x) * kVector;
+    if (k < task.dim) weights[c] = LoadPairs<kIsAligned>(task.weight + k);
+  }
+  ptx::WaitForGrids();
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int k = (c * blockDim.x + threadIdx.x) * kVector;
     if (k < task.dim) {
       values[c] = LoadPairs<kIsAligned>(x + k);
       if constexpr (kHasResidual) added[c] = LoadPairs<kIsAligned>(residual + k);
-      weights[c] = LoadPairs<kIsAligned>(task.weight + k);
     }
   }
   float sum = 0;
@@ -135,6 +142,8 @@ __global__ void __launch_bounds__(kThreadsMax)
   const int64_t row = blockIdx.x;
   Floats8 values[kChunks];
   float sum = 0;
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int k = (c * blockDim.x + threadIdx.x) * kVector;
@@ -175,26 +184,25 @@ void CheckDim(OpBorder& border, int64_t dim) {
 }
 
 template <bool kIsAligned, bool kHasResidual>
-void LaunchRmsNorm(Stream stream, const NormTask& task, int64_t num_rows) {
+absl::Status LaunchRmsNorm(Stream stream, absl::string_view op, const NormTask& task, int64_t num_rows) {
   const Plan plan = PlanOf(task.dim);
   auto* kernel = plan.chunks == 1   ? RmsNormKernel<1, kIsAligned, kHasResidual>
                  : plan.chunks == 2 ? RmsNormKernel<2, kIsAligned, kHasResidual>
                  : plan.chunks == 4 ? RmsNormKernel<4, kIsAligned, kHasResidual>
                                     : RmsNormKernel<8, kIsAligned, kHasResidual>;
-  kernel<<<static_cast<unsigned>(num_rows), plan.threads, 0, stream>>>(task);
+  return LaunchEarly(stream, op, kernel, num_rows, plan.threads, task);
 }
 
 template <bool kIsAligned>
-void LaunchLayerNorm(Stream stream, const LayerNormArgs& args) {
+absl::Status LaunchLayerNorm(Stream stream, const LayerNormArgs& args) {
   const auto [num_rows, dim] = args.x.shape;
   const Plan plan = PlanOf(dim);
   auto* kernel = plan.chunks == 1   ? LayerNormKernel<1, kIsAligned>
                  : plan.chunks == 2 ? LayerNormKernel<2, kIsAligned>
                  : plan.chunks == 4 ? LayerNormKernel<4, kIsAligned>
                                     : LayerNormKernel<8, kIsAligned>;
-  kernel<<<static_cast<unsigned>(num_rows), plan.threads, 0, stream>>>(args.x.data, args.x.strides[0], args.weight.data,
-                                                                       args.bias.data, args.y.data, args.y.strides[0],
-                                                                       static_cast<int>(dim), args.eps);
+  return LaunchEarly(stream, "LayerNorm", kernel, num_rows, plan.threads, args.x.data, args.x.strides[0],
+                     args.weight.data, args.bias.data, args.y.data, args.y.strides[0], static_cast<int>(dim), args.eps);
 }
 
 }  // namespace
@@ -214,11 +222,9 @@ absl::Status RmsNorm(Stream stream, const RmsNormArgs& args) {
                          .dim = static_cast<int>(dim),
                          .eps = args.eps};
   if (RowsAreAligned(args.x, 16) && RowsAreAligned(args.weight, 16) && RowsAreAligned(args.y, 16)) {
-    LaunchRmsNorm<true, false>(stream, task, num_rows);
-  } else {
-    LaunchRmsNorm<false, false>(stream, task, num_rows);
+    return LaunchRmsNorm<true, false>(stream, "RmsNorm", task, num_rows);
   }
-  return LaunchStatus("RmsNorm");
+  return LaunchRmsNorm<false, false>(stream, "RmsNorm", task, num_rows);
 }
 
 absl::Status AddRmsNorm(Stream stream, const AddRmsNormArgs& args) {
@@ -245,11 +251,9 @@ absl::Status AddRmsNorm(Stream stream, const AddRmsNormArgs& args) {
                          .eps = args.eps};
   if (RowsAreAligned(args.x, 16) && RowsAreAligned(args.residual, 16) && RowsAreAligned(args.weight, 16) &&
       RowsAreAligned(args.y, 16) && RowsAreAligned(args.residual_out, 16)) {
-    LaunchRmsNorm<true, true>(stream, task, num_rows);
-  } else {
-    LaunchRmsNorm<false, true>(stream, task, num_rows);
+    return LaunchRmsNorm<true, true>(stream, "AddRmsNorm", task, num_rows);
   }
-  return LaunchStatus("AddRmsNorm");
+  return LaunchRmsNorm<false, true>(stream, "AddRmsNorm", task, num_rows);
 }
 
 absl::Status LayerNorm(Stream stream, const LayerNormArgs& args) {
@@ -264,11 +268,9 @@ absl::Status LayerNorm(Stream stream, const LayerNormArgs& args) {
   if (num_rows == 0) return absl::OkStatus();
   if (RowsAreAligned(args.x, 16) && RowsAreAligned(args.weight, 16) && RowsAreAligned(args.bias, 16) &&
       RowsAreAligned(args.y, 16)) {
-    LaunchLayerNorm<true>(stream, args);
-  } else {
-    LaunchLayerNorm<false>(stream, args);
+    return LaunchLayerNorm<true>(stream, args);
   }
-  return LaunchStatus("LayerNorm");
+  return LaunchLayerNorm<false>(stream, args);
 }
 
 }  // namespace tandem::kernels::cuda

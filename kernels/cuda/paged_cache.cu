@@ -8,6 +8,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/paged_rows.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
@@ -51,6 +52,8 @@ template <bool kIsAligned, KvCacheDtype kDtype>
 __global__ void __launch_bounds__(kWriteLatentThreads)
     WriteLatentKernel(const Bf16* latent, int64_t latent_stride, const Bf16* rope_key, int64_t rope_key_stride,
                       ScaleFormat format, DevicePagedRows rows, uint8_t* pages, int64_t page_stride) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   const int64_t row = blockIdx.x;
   const int thread = threadIdx.x;
   const auto [page, slot] = OwnSlot(rows, row);
@@ -83,6 +86,8 @@ __global__ void __launch_bounds__(kWriteLatentThreads)
 __global__ void __launch_bounds__(kWarp)
     WriteIndexKeyKernel(const uint8_t* key, int64_t key_stride, const float* scale, int64_t scale_stride,
                         DevicePagedRows rows, uint8_t* pages, int64_t page_stride) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   const int64_t row = blockIdx.x;
   const int lane = threadIdx.x;
   const auto [page, slot] = OwnSlot(rows, row);
@@ -117,10 +122,9 @@ absl::Status WriteLatent(Stream stream, const WriteLatentArgs& args) {
                                    : WriteLatentKernel<false, KvCacheDtype::kFp8E4m3>)
                      : (is_aligned ? WriteLatentKernel<true, KvCacheDtype::kBfloat16>
                                    : WriteLatentKernel<false, KvCacheDtype::kBfloat16>);
-  kernel<<<static_cast<unsigned>(num_rows), kWriteLatentThreads, 0, stream>>>(
-      args.latent.data, args.latent.strides[0], args.rope_key.data, args.rope_key.strides[0], args.scale_format,
-      ToDevice(args.rows), args.latent_pages.data, args.latent_pages.strides[0]);
-  return LaunchStatus("WriteLatent");
+  return LaunchEarly(stream, "WriteLatent", kernel, num_rows, kWriteLatentThreads, args.latent.data,
+                     args.latent.strides[0], args.rope_key.data, args.rope_key.strides[0], args.scale_format,
+                     ToDevice(args.rows), args.latent_pages.data, args.latent_pages.strides[0]);
 }
 
 absl::Status WriteIndexKey(Stream stream, const WriteIndexKeyArgs& args) {
@@ -132,10 +136,9 @@ absl::Status WriteIndexKey(Stream stream, const WriteIndexKeyArgs& args) {
   CheckPagedRowShapes(border, args.rows, num_rows);
   if (!border.ok()) return border.status();
   if (num_rows == 0) return absl::OkStatus();
-  WriteIndexKeyKernel<<<static_cast<unsigned>(num_rows), kWarp, 0, stream>>>(
-      reinterpret_cast<const uint8_t*>(args.key.data), args.key.strides[0], args.scale.data, args.scale.strides[0],
-      ToDevice(args.rows), args.index_pages.data, args.index_pages.strides[0]);
-  return LaunchStatus("WriteIndexKey");
+  return LaunchEarly(stream, "WriteIndexKey", WriteIndexKeyKernel, num_rows, kWarp,
+                     reinterpret_cast<const uint8_t*>(args.key.data), args.key.strides[0], args.scale.data,
+                     args.scale.strides[0], ToDevice(args.rows), args.index_pages.data, args.index_pages.strides[0]);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
@@ -25,6 +26,8 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t lane = thread % kThreadsOfGroup;
   const uint32_t k = group * kGroup + lane * kVector;
   const bool is_inside = row < num_rows;
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   Pairs4 values = {};
   if (is_inside) values = LoadPairs<kIsAligned>(x + row * x_stride + k);
   const QuantizedVector quantized = QuantizeVector(values, format);
@@ -76,11 +79,10 @@ absl::Status Quant128(Stream stream, const Quant128Args& args) {
   if (!border.ok()) return border.status();
   if (num_rows == 0) return absl::OkStatus();
   auto* kernel = RowsAreAligned(args.x, 16) && RowsAreAligned(args.q, 8) ? QuantKernel<true> : QuantKernel<false>;
-  kernel<<<static_cast<unsigned>(Blocks(num_rows * (dim / kVector))), kThreads, 0, stream>>>(
-      args.x.data, args.x.strides[0], args.scale_format, reinterpret_cast<uint8_t*>(args.q.data), args.q.strides[0],
-      args.scale.data, args.scale.strides[0], static_cast<uint32_t>(num_rows),
-      static_cast<uint32_t>(dim / kQuantGroup));
-  return LaunchStatus("Quant128");
+  return LaunchEarly(stream, "Quant128", kernel, Blocks(num_rows * (dim / kVector)), kThreads, args.x.data,
+                     args.x.strides[0], args.scale_format, reinterpret_cast<uint8_t*>(args.q.data), args.q.strides[0],
+                     args.scale.data, args.scale.strides[0], static_cast<uint32_t>(num_rows),
+                     static_cast<uint32_t>(dim / kQuantGroup));
 }
 
 absl::Status DequantizeFp8Weight(Stream stream, const DequantizeFp8WeightArgs& args) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -31,6 +32,8 @@ struct RopeTask {
 // Half-split pairs: four values at source, four half a head further on. Interleaved ones: eight values in a row.
 template <bool kIsInterleaved, bool kIsAligned>
 __global__ void __launch_bounds__(kThreads) RopeKernel(RopeTask task) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
   const uint32_t row = thread / kThreadsOfHead / task.num_heads;
   if (row >= task.num_rows) return;
@@ -115,8 +118,7 @@ absl::Status Rope(Stream stream, const RopeArgs& args) {
   auto* kernel = is_interleaved ? (is_aligned ? RopeKernel<true, true> : RopeKernel<true, false>)
                                 : (is_aligned ? RopeKernel<false, true> : RopeKernel<false, false>);
   const int64_t blocks = (num_rows * num_heads * kThreadsOfHead + kThreads - 1) / kThreads;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(task);
-  return LaunchStatus("Rope");
+  return LaunchEarly(stream, "Rope", kernel, blocks, kThreads, task);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row_math.cuh"
 #include "kernels/op_border.h"
 
@@ -19,6 +20,8 @@ template <bool kIsAligned>
 __global__ void __launch_bounds__(kThreads)
     SwiGluKernel(const Bf16* gate, int64_t gate_stride, const Bf16* up, int64_t up_stride, Bf16* y, int64_t y_stride,
                  uint32_t num_rows, uint32_t vectors_of_row) {
+  ptx::LaunchDependents();
+  ptx::WaitForGrids();
   const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
   const uint32_t row = thread / vectors_of_row;
   if (row >= num_rows) return;
@@ -61,10 +64,9 @@ absl::Status SwiGlu(Stream stream, const SwiGluArgs& args) {
   if (num_rows == 0) return absl::OkStatus();
   const bool is_aligned = RowsAreAligned(args.gate, 16) && RowsAreAligned(args.up, 16) && RowsAreAligned(args.y, 16);
   auto* kernel = is_aligned ? SwiGluKernel<true> : SwiGluKernel<false>;
-  kernel<<<static_cast<unsigned>(Blocks(num_rows * (dim / kVector))), kThreads, 0, stream>>>(
-      args.gate.data, args.gate.strides[0], args.up.data, args.up.strides[0], args.y.data, args.y.strides[0],
-      static_cast<uint32_t>(num_rows), static_cast<uint32_t>(dim / kVector));
-  return LaunchStatus("SwiGlu");
+  return LaunchEarly(stream, "SwiGlu", kernel, Blocks(num_rows * (dim / kVector)), kThreads, args.gate.data,
+                     args.gate.strides[0], args.up.data, args.up.strides[0], args.y.data, args.y.strides[0],
+                     static_cast<uint32_t>(num_rows), static_cast<uint32_t>(dim / kVector));
 }
 
 absl::Status IndexWeights(Stream stream, const IndexWeightsArgs& args) {
