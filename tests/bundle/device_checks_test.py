@@ -1,5 +1,6 @@
 """The folder of device checks runs elsewhere, writes one log per list, and one fault hides no other test."""
 
+import os
 import shutil
 import subprocess
 
@@ -49,6 +50,24 @@ def test_what_is_not_built_is_named(tmp_path):
     (tmp_path / "some.txt").write_text("//kernels/cuda:nothing\n")
     with pytest.raises(SystemExit, match="kernels/cuda/nothing is not built: bazel build //kernels/cuda:nothing"):
         device_checks.pack(tmp_path, tmp_path / "out", [tmp_path / "some.txt"])
+
+
+def test_a_sanitizer_runs_the_tests_alone_and_racecheck_their_small_cases(tmp_path):
+    folder = tmp_path / "out"
+    make_folder(folder, {"all": ["some_device_test --x", "other_device_test", "some_benchmark"]})
+    program(folder, "some_device_test", 'case "$1" in --gtest_list_tests) echo "  SmallCasesOfAll";; *) echo ran "$@";; esac')
+    program(folder, "other_device_test", 'case "$1" in --gtest_list_tests) echo "  All";; *) echo ran "$@";; esac')
+    program(folder, "some_benchmark", "echo timed")
+    program(folder, "compute-sanitizer", 'echo sanitized "$1" "$2"; shift 4; exec "$@"')
+    outcomes = {}
+    for tool in ("memcheck", "racecheck"):
+        environment = os.environ | {"SANITIZER": tool, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+        subprocess.run([folder / "run.sh", folder / tool], check=True, capture_output=True, env=environment, timeout=120)
+        outcomes[tool] = (folder / tool / "all.log").read_text()
+    for tool, log in outcomes.items():
+        assert log.count(f"sanitized --tool {tool}") == 2 and "timed" not in log
+    assert "ran --x\n" in outcomes["memcheck"] and "SmallCases" not in outcomes["memcheck"]
+    assert "ran --x --gtest_filter=*SmallCases*\n" in outcomes["racecheck"] and "ran\n" in outcomes["racecheck"]
 
 
 GOOGLETEST = """

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # run.sh LOGS [SECONDS]: runs what device_checks.py packed beside this file. Status 1 where something failed.
+# SANITIZER=memcheck|racecheck|synccheck: the tests alone, under compute-sanitizer; racecheck, which slows programs a
+# hundredfold, only the cases named *SmallCases* of a binary that has such.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 logs=${1:?usage: run.sh LOGS [SECONDS]}
@@ -26,16 +28,30 @@ one_by_one() {  # binary log of the first run
   done
 }
 
+# Of a list's line: the words to run it with.
+checked() {  # binary arguments...
+  if [ -z "${SANITIZER:-}" ]; then
+    printf '%s\n' "$@"
+    return
+  fi
+  printf '%s\n' compute-sanitizer --tool "$SANITIZER" --error-exitcode 9 "$@"
+  if [ "$SANITIZER" = racecheck ] && "$1" --gtest_list_tests 2>/dev/null | grep -q SmallCases; then
+    printf '%s\n' '--gtest_filter=*SmallCases*'
+  fi
+}
+
 failed=0
 for list in "$here"/*.list; do
   log=$logs/$(basename "$list" .list).log
   : >"$log"
   while read -r name arguments; do
-    echo "==== $name $arguments" >>"$log"
+    [ -z "${SANITIZER:-}" ] || [[ $name == *_test ]] || continue
+    echo "==== ${SANITIZER:+$SANITIZER }$name $arguments" >>"$log"
     part=$(mktemp)
     started=$SECONDS
     # shellcheck disable=SC2086  # arguments are words
-    timeout -k 5 "$limit" "$here/bin/$name" $arguments >"$part" 2>&1 </dev/null
+    mapfile -t words < <(checked "$here/bin/$name" $arguments)
+    timeout -k 5 "$limit" "${words[@]}" >"$part" 2>&1 </dev/null
     status=$?
     cat "$part" >>"$log"
     if [ $status -ne 0 ] && grep -q '^\[ RUN ' "$part" && { [ $status -ge 124 ] || grep -qE "$lost" "$part"; }; then
