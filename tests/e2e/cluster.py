@@ -439,6 +439,10 @@ class Cluster:
         self._replace(self.prefills[number])
         self.start_prefill(number)
 
+    def replace_router(self):
+        self._replace(self.router)
+        self.start_router()
+
     def replace_decode(self, number=0):
         self._replace(self.decodes[number])
         self.start_decode(number)
