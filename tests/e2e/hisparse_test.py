@@ -11,9 +11,10 @@ from tests.e2e.cluster import MODEL, get
 
 TINY = clusters.ROOT / "checkpoints" / "tandem-tiny"  # index_topk 128
 CONTEXT = 24576
-# Device memory of 8,192 tokens: index keys of 28,672 tokens on the host, and buffers for twelve long requests.
-HISPARSE = {"kv_cache_tokens": 8192, "hisparse": {"enabled": True, "host_to_device_ratio": 3.5}}
+# Device memory of 12,288 tokens: index keys of 24,576 tokens on the host, and buffers for more than eight requests.
+HISPARSE = {"kv_cache_tokens": 12288, "hisparse": {"enabled": True, "host_to_device_ratio": 2}}
 MAX_TOKENS = 32
+PATIENCE = 3600  # of clients: prompts of thousands of tokens take minutes on a machine that does much else
 RECORD_BYTES = 656
 
 
@@ -44,7 +45,7 @@ def tiny(folder, **options):
 @pytest.fixture(scope="module")
 def off(tmp_path_factory):
     with tiny(tmp_path_factory.mktemp("off") / "cluster") as cluster:
-        yield cluster.openai(timeout=clusters.ANSWER_SECONDS)
+        yield cluster.openai(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -55,21 +56,21 @@ def on(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(on):
-    return on.openai(timeout=clusters.ANSWER_SECONDS)
+    return on.openai(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("num_tokens", [6, 2048, 5000, 20000])
 @pytest.mark.parametrize("fields", [{}, {"temperature": 0.9, "seed": 7}], ids=["greedy", "sampled"])
-def test_tokens_and_logprobs_are_those_without_it(off, on, client, num_tokens, fields):
-    if num_tokens == 20000 and fields:
-        pytest.skip("the greedy one takes long enough")
+def test_tokens_and_logprobs_are_those_without_it(off, on, client, is_long, num_tokens, fields):
+    if num_tokens == 20000 and not is_long:
+        pytest.skip("two prompts of 20,000 tokens take a minute: with --long")
     tokens = prompt(num_tokens, num_tokens)
     assert ask(client, tokens, **fields) == ask(off, tokens, **fields)
     on.wait_at_rest()
 
 
 def test_eight_long_requests_at_once_give_the_same_tokens(off, on, client):
-    prompts = [prompt(100 + i, 2900 + i) for i in range(8)]
+    prompts = [prompt(100 + i, 2000 + i) for i in range(8)]
     assert ask_at_once(client, prompts) == ask_at_once(off, prompts)
     on.wait_at_rest()
     assert on.decode.metric("tandem_retracted_reqs_total") == 0
@@ -81,10 +82,18 @@ def test_operators_see_hits_misses_bytes_and_both_pools(on, client):
     on.wait_at_rest()
     after = on.decode.metrics()
 
+    assert on.decode.metric("tandem_hisparse_device_pages") >= 8 * 5
+    assert on.decode.metric("tandem_hisparse_device_pages_used") == 0
+    assert on.decode.metric("tandem_kv_pages") == CONTEXT / 64
+    page = get(on.decode.admin + "/statusz")[1]
+    assert "device pages" in page and "layer hits misses" in page
+
     def grown(name):
         (series,) = [key for key in after if key.split("{")[0] == f"tandem_hisparse_{name}"]
         return after[series] - before[series]
 
+    if clusters.DRAFTS:
+        return  # how many rows a step has is up to acceptance
     # 31 rows in 5 layers select 128 tokens each; the first token is prefill's.
     assert grown("hits_total") + grown("misses_total") == 31 * 5 * 128
     assert 5 * 128 <= grown("misses_total") < grown("hits_total") + 31 * 5 * 128
@@ -92,11 +101,6 @@ def test_operators_see_hits_misses_bytes_and_both_pools(on, client):
     assert grown("written_back_bytes_total") == 30 * 5 * RECORD_BYTES
     assert grown("windows_total") == 31 * 5
     assert grown("swap_in_seconds") > 0
-    assert on.decode.metric("tandem_hisparse_device_pages") >= 12 * 5
-    assert on.decode.metric("tandem_hisparse_device_pages_used") == 0
-    assert on.decode.metric("tandem_kv_pages") == 8192 * 3.5 / 64
-    page = get(on.decode.admin + "/statusz")[1]
-    assert "device pages" in page and "layer hits misses" in page
 
 
 def test_a_prompt_larger_than_the_host_pool_is_refused_before_prefill(on):
@@ -112,7 +116,7 @@ def test_page_famine_on_both_sides_changes_no_token(off, tmp_path):
     prompts = [prompt(200 + i, 600) for i in range(6)]
     scarce = {"kv_cache_tokens": 1216, "hisparse": {"enabled": True, "host_to_device_ratio": 2}}
     with tiny(tmp_path / "cluster", decode=scarce) as cluster:
-        answers = ask_at_once(cluster.openai(timeout=clusters.ANSWER_SECONDS), prompts, max_tokens=150)
+        answers = ask_at_once(cluster.openai(timeout=PATIENCE), prompts, max_tokens=150)
         cluster.wait_at_rest()
         assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
     assert answers == ask_at_once(off, prompts, max_tokens=150)
