@@ -99,6 +99,7 @@ def test_most_drafts_come_true(tmp_path_factory, sampling):
         for question in questions:
             body = chat(messages=[{"role": "user", "content": question}], max_tokens=400, extra={"ignore_eos": False}, **sampling)
             assert cluster.post(body)[0] == 200
+        cluster.wait_at_rest()  # from then on its figures stand still
         windows = cluster.decode.metric("tandem_spec_windows_total")
         accepted = cluster.decode.metric("tandem_spec_accepted_tokens_total")
         length = 1 + accepted / windows
@@ -108,7 +109,7 @@ def test_most_drafts_come_true(tmp_path_factory, sampling):
         # The router is told with the next load.
         told = clusters.wait_until(lambda: accept_length(cluster) or 0, lambda: clusters.get(cluster.url + "/server_info")[1])
         assert 1 <= told <= 4
-        status, _, body = cluster.post({"text": questions[0], "sampling_params": {"max_new_tokens": 60, **sampling_of(sampling)}},
+        status, _, body = cluster.post({"text": questions[0], "sampling_params": {"max_new_tokens": 60, "ignore_eos": True, **sampling_of(sampling)}},
                                        "/generate")
         meta = json.loads(body)["meta_info"]
         assert meta["spec_accept_length"] == pytest.approx(1 + meta["spec_num_correct_drafts"] / meta["spec_verify_ct"])
