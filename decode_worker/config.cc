@@ -40,6 +40,12 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
 
 absl::Status Validate(const DecodeConfig& config) {
   RETURN_IF_ERROR(worker_shell::ValidateWorker(config));
+  RETURN_IF_ERROR(worker_shell::ValidateRanks(config, {{"process.data_parallel_size", config.data_parallel_size},
+                                                       {"process.tensor_parallel_size", config.tensor_parallel_size}}));
+  if (config.hisparse.enabled && config.num_ranks() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("process.hisparse.enabled with ", config.num_ranks(), " ranks: device buffers are one rank's"));
+  }
   if (const absl::Status faults = kvtransfer::ParseFaultSpec(config.fault_lane).status(); !faults.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("process.fault_lane: ", faults.message()));
   }

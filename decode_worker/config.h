@@ -1,6 +1,7 @@
 // The decode worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "absl/time/time.h"
@@ -11,6 +12,8 @@
 namespace tandem::decode {
 
 struct DecodeConfig : worker_shell::WorkerConfig {
+  int num_ranks() const { return std::max(data_parallel_size, tensor_parallel_size); }
+
   DecodeConfig() {
     rpc_port = 8102;
     admin_port = 9102;

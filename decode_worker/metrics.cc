@@ -5,8 +5,9 @@
 
 namespace tandem::decode {
 
-DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max)
+DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks)
     : metrics_(m),
+      ranks_(m, num_ranks),
       engine_(m),
       hisparse_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),

@@ -12,13 +12,14 @@
 #include "kvtransfer/transfer_target.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
+#include "worker_shell/rank_metrics.h"
 
 namespace tandem::decode {
 
 class DecodeMetrics final {
  public:
   // num_drafts_max: places of a window that have counters of their own.
-  DecodeMetrics(base::Metrics& metrics, int num_drafts_max);
+  DecodeMetrics(base::Metrics& metrics, int num_drafts_max, int num_ranks);
   // After every engine step, on the engine's thread.
   // live_bytes: that wait for routers to read.
   void Update(const Engine& engine, absl::Duration step_time, size_t mailbox_messages, size_t live_bytes);
@@ -26,9 +27,12 @@ class DecodeMetrics final {
   void PeerUp(const std::string& peer, const std::vector<kvtransfer::PeerLane>& lanes, size_t num_refused);
   void PeerDown(const std::string& peer);
   void UpdateStrangers(int64_t num_refused) { engine_.UpdateStrangers(num_refused); }
+  // Of several ranks.
+  void UpdateRanks(const model::RankGroup& ranks) { ranks_.Update(ranks); }
 
  private:
   base::Metrics& metrics_;
+  worker_shell::RankMetrics ranks_;
   std::map<std::string, std::vector<prometheus::Gauge*>> lane_rates_;  // of peers that are up
   worker_shell::EngineMetrics engine_;
   HiSparseMetrics hisparse_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/admin_http.h"
+#include "base/check.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -21,6 +22,7 @@
 #include "kvtransfer/lane_set.h"
 #include "model/device_buffers.h"
 #include "model/model_config.h"
+#include "model/rank_group.h"
 #include "worker_shell/compute_device.h"
 #include "worker_shell/engine_status.h"
 #include "worker_shell/engine_thread.h"
@@ -40,14 +42,14 @@ constexpr size_t kMailboxCapacity = 4096;
 
 class Worker::Core final : public Outbox {
  public:
-  Core(const DecodeConfig& config, const base::Clock& clock, std::unique_ptr<kernels::Backend> backend,
+  Core(const DecodeConfig& config, const base::Clock& clock, std::vector<std::unique_ptr<kernels::Backend>> devices,
        HostMemory memory)
       : config_(config),
         clock_(clock),
         memory_(std::move(memory)),
         metrics_("decode"),
-        decode_metrics_(metrics_, config.cluster.speculative.num_steps),
-        backend_(std::move(backend)) {}
+        decode_metrics_(metrics_, config.cluster.speculative.num_steps, config.num_ranks()),
+        devices_(std::move(devices)) {}
   ~Core() override {
     admin_.reset();
     if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
@@ -95,8 +97,9 @@ class Worker::Core final : public Outbox {
   base::Metrics metrics_;
   DecodeMetrics decode_metrics_;
   worker_shell::EngineStatus status_;
-  const std::unique_ptr<kernels::Backend> backend_;
+  const std::vector<std::unique_ptr<kernels::Backend>> devices_;  // by rank
   std::unique_ptr<model::ModelExecutor> executor_;
+  const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
   // Destroyed in this order from below: streams, links, lanes; their last events meet a closed mailbox.
@@ -113,13 +116,20 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   const int num_rows_max = config_.max_running_requests * (1 + num_steps) + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  ASSIGN_OR_RETURN(executor_,
-                   model.BuildExecutor(*backend_, layout, pool_bytes,
-                                       {.num_rows_max = num_rows_max,
-                                        .writes_back_kv = false,
-                                        .device_buffers = {.num_pages = sizes.num_device_pages,
-                                                           .num_buffer_pages_max = 1 + sizes.num_kept_pages_max,
-                                                           .clock = &clock_}}));
+  ASSIGN_OR_RETURN(
+      worker_shell::WorkerExecutor built,
+      model.BuildOnRanks(
+          devices_, layout, pool_bytes,
+          {.num_rows_max = num_rows_max,
+           .writes_back_kv = false,
+           .device_buffers = {.num_pages = sizes.num_device_pages,
+                              .num_buffer_pages_max = 1 + sizes.num_kept_pages_max,
+                              .clock = &clock_}},
+          {.row_split = config_.tensor_parallel_size > 1 ? model::RowSplit::kAllRows : model::RowSplit::kBySequence,
+           .kv_placement = config_.tensor_parallel_size > 1 ? model::KvPlacement::kCopied : model::KvPlacement::kShared,
+           .spreads_experts = config_.expert_parallel_size > 1}));
+  executor_ = std::move(built.executor);
+  ranks_ = built.ranks;
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
@@ -249,10 +259,17 @@ PeerLinksEvents Worker::Core::LinkEvents() {
 void Worker::Core::AfterStep(const Engine& engine) {
   decode_metrics_.Update(engine, thread_->StepAge(), thread_->mailbox_size(), service_->num_queued_bytes());
   decode_metrics_.UpdateStrangers(security_->num_refused());
+  if (ranks_ != nullptr) {
+    decode_metrics_.UpdateRanks(*ranks_);
+    // Nothing that the others have computed since may be used; whoever restarts the process brings all of them back.
+    TANDEM_CHECK(ranks_->status().ok(), ranks_->status().message());
+  }
   status_.Publish(engine, clock_.Now());
 }
 
-std::string Worker::Core::DescribeLinks() const { return absl::StrCat("routers: ", service_->num_routers(), "\n"); }
+std::string Worker::Core::DescribeLinks() const {
+  return absl::StrCat("routers: ", service_->num_routers(), "\n", ranks_ == nullptr ? "" : ranks_->Describe());
+}
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
   service_->AnnounceDraining();
@@ -267,11 +284,12 @@ Worker::~Worker() = default;
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config, const base::Clock& clock) {
   RETURN_IF_ERROR(Validate(config));
-  ASSIGN_OR_RETURN(auto backend, worker_shell::OpenComputeDevice({.device = config.device,
-                                                                  .num_threads = config.num_threads,
-                                                                  .instruction_level = config.instruction_level}));
+  ASSIGN_OR_RETURN(auto devices, worker_shell::OpenRankDevices({.device = config.device,
+                                                                .num_threads = config.num_threads,
+                                                                .instruction_level = config.instruction_level},
+                                                               config.num_ranks()));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
-                   worker_shell::ServedModel::Open(config.cluster, backend->numerics_id()));
+                   worker_shell::ServedModel::Open(config.cluster, devices[0]->numerics_id()));
   const model::ModelConfig& shape = model.config();
   const kvcache::KvLayout one_page = model.LayoutFor(kvcache::kPageTokens);
   ASSIGN_OR_RETURN(const PoolSizes sizes, PlanPools(config.hisparse,
@@ -282,10 +300,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config
                                                     config.kv_cache_tokens));
   const kvcache::KvLayout layout = model.LayoutFor(sizes.num_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
-  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(sizes.num_tokens, layout.pool_bytes(), available_bytes));
+  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(sizes.num_tokens, config.tensor_parallel_size * layout.pool_bytes(),
+                                                 available_bytes));
   // The scratch of lane warm-ups lies behind the pool.
   ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
-  auto core = std::make_unique<Core>(config, clock, std::move(backend), std::move(memory));
+  auto core = std::make_unique<Core>(config, clock, std::move(devices), std::move(memory));
   RETURN_IF_ERROR(core->Start(model, layout, sizes));
   return std::unique_ptr<Worker>(new Worker(std::move(core)));
 }

@@ -3,6 +3,7 @@
 #include "base/status_macros.h"
 #include "kvcache/kv_layout.h"
 #include "model/indexer.h"
+#include "model/output_linear.h"
 
 namespace tandem::model {
 namespace {
@@ -86,13 +87,14 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   RETURN_IF_ERROR(ShowStage(run, "qr", q_a));
   RETURN_IF_ERROR(ProjectIndexQueries(run, weights.indexer, q_latent));
 
-  const Matrix<Bf16> q_rows = ws.q.Slice(0, rows);
+  const int64_t heads = weights.w_uk.shape[0];  // this rank's
+  const Matrix<Bf16> q_rows(ws.q.data, {rows, heads * c.qk_head_dim()});
   RETURN_IF_ERROR(RunLinear(run.backend, run.workspace, weights.q_b_proj, q_latent, q_rows));
   const Cube<Bf16> q = q_rows.SplitLast(c.qk_head_dim());
   const Cube<Bf16> q_rope = q.Columns(c.qk_nope_head_dim, kRopeDim);
   RETURN_IF_ERROR(RotateMla(run, q_rope));
   RETURN_IF_ERROR(ShowStage(run, "q", q));
-  const Cube<Bf16> absorbed = ws.q_latent.Slice(0, rows);
+  const Cube<Bf16> absorbed(ws.q_latent.data, {rows, heads, kLatentDim});
   RETURN_IF_ERROR(run.backend.MlaAbsorbQuery(
       {.q_nope = q.Columns(0, c.qk_nope_head_dim), .w_uk = weights.w_uk, .q_latent = absorbed}));
 
@@ -101,15 +103,14 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   RETURN_IF_ERROR(records_written());
   RETURN_IF_ERROR(SelectPositions(run));
 
-  const Cube<Bf16> latent_out = ws.latent_out.Slice(0, rows);
+  const Cube<Bf16> latent_out(ws.latent_out.data, {rows, heads, kLatentDim});
   RETURN_IF_ERROR(Attend(run, absorbed, q_rope, latent_out));
-  const Cube<Bf16> head_out = ws.head_out.Slice(0, rows);
+  const Cube<Bf16> head_out(ws.head_out.data, {rows, heads, c.v_head_dim});
   RETURN_IF_ERROR(run.backend.MlaUnabsorbOutput({.latent_out = latent_out, .w_uv = weights.w_uv, .out = head_out}));
 
   // Heads side by side: h * v_head_dim + d.
-  const Matrix<const Bf16> concatenated(head_out.data, {rows, int64_t{c.num_attention_heads} * c.v_head_dim});
-  ASSIGN_OR_RETURN(const Activation attended, Quantize(run.backend, c, concatenated, ws.head_out_q));
-  RETURN_IF_ERROR(RunRowParallelLinear(run, weights.o_proj, attended, out));
+  const Matrix<const Bf16> concatenated(head_out.data, {rows, heads * c.v_head_dim});
+  RETURN_IF_ERROR(RunOutputLinear(run, weights.o_proj, concatenated, HeadUnit(c) * c.v_head_dim, ws.head_out_q, out));
   return ShowStage(run, "attention", out);
 }
 

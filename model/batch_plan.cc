@@ -18,7 +18,10 @@ BatchPlan::BatchPlan(kernels::Backend& backend, const BatchLimits& limits, const
   TANDEM_CHECK(limits.num_rows_max > 0 && limits.num_positions_max > 0, "a batch holds something");
   TANDEM_CHECK(0 <= share.rank && share.rank < share.size, "a share of rows is a rank's");
   logits_places_.resize(limits.num_rows_max);
-  if (share.size > 1) places_of_all_.resize(limits.num_rows_max);
+  if (share.size > 1) {
+    places_of_all_.resize(limits.num_rows_max);
+    batch_rows_.resize(limits.num_rows_max);
+  }
   block_.resize(limits.num_rows_max * (5 + num_table_pages_));
   int32_t* next = block_.data();
   for (int32_t** array : {&tokens_, &positions_, &sequence_, &context_length_, &logits_rows_}) {
@@ -123,11 +126,14 @@ void BatchPlan::AddSegment(const Segment& segment, int index) {
     const int batch_row = segment.row_begin + j;
     const int64_t position = segment.first_position + j;
     if (share_.size > 1) {
-      places_of_all_[batch_row] = {.page = segment.page_table[position / kvcache::kPageTokens],
+      const int rank = share_.RankOf(batch_row, index);
+      places_of_all_[batch_row] = {.rank = rank,
+                                   .page = segment.page_table[position / kvcache::kPageTokens],
                                    .slot = static_cast<int32_t>(position % kvcache::kPageTokens)};
+      if (rank != share_.rank) continue;
+      batch_rows_[num_rows_] = batch_row;
     }
-    if (!share_.Has(batch_row)) continue;
-    const int row = batch_row / share_.size;
+    const int row = num_rows_++;
     positions_[row] = static_cast<int32_t>(position);
     context_length_[row] = positions_[row] + 1;
     sequence_[row] = index;
@@ -141,12 +147,15 @@ absl::Status BatchPlan::Build(const RowBatch& batch, const std::optional<Padding
   RETURN_IF_ERROR(Check(batch));
   for (size_t i = 0; i < batch.segments.size(); ++i) AddSegment(batch.segments[i], static_cast<int>(i));
   num_rows_of_all_ = static_cast<int>(batch.tokens.size());
-  num_rows_ = static_cast<int>(share_.NumRows(num_rows_of_all_));
-  for (int row = 0; row < num_rows_; ++row) tokens_[row] = batch.tokens[share_.BatchRow(row)];
-  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
-    if (!share_.Has(batch.logits_rows[i])) continue;
-    logits_rows_[num_logits_rows_] = batch.logits_rows[i] / share_.size;
-    logits_places_[num_logits_rows_++] = static_cast<int32_t>(i);
+  // Both ascend.
+  size_t place = 0;
+  for (int row = 0; row < num_rows_; ++row) {
+    const int batch_row = BatchRow(row);
+    tokens_[row] = batch.tokens[batch_row];
+    while (place < batch.logits_rows.size() && batch.logits_rows[place] < batch_row) ++place;
+    if (place == batch.logits_rows.size() || batch.logits_rows[place] != batch_row) continue;
+    logits_rows_[num_logits_rows_] = row;
+    logits_places_[num_logits_rows_++] = static_cast<int32_t>(place);
   }
   num_segments_ = static_cast<int>(batch.segments.size());
   num_batch_rows_ = num_rows_;

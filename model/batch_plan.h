@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/backend_memory.h"
 #include "kernels/ops.h"
@@ -26,20 +27,32 @@ struct BatchLimits {
   int vocab_size = 0;
 };
 
-// Which rows of a batch are this rank's: row i of the batch is the (i / size)-th row of rank i % size. Neighbours,
-// whose contexts are alike, go to different ranks, so that all have the same work.
+// How the rows of a batch are dealt out to ranks.
+enum class RowSplit {
+  kInterleave,  // row i to rank i % size: neighbours, whose contexts are alike, to different ranks (context parallel)
+  kBySequence,  // every row of the i-th segment to rank i % size: none reads what another rank writes (data parallel)
+  kAllRows,     // every row to every rank, each of which has a part of the layers' outputs (tensor parallel)
+};
+
+// Which rows of a batch are this rank's.
 struct RowShare {
   int rank = 0;
   int size = 1;
+  RowSplit split = RowSplit::kInterleave;
 
-  constexpr bool Has(int64_t batch_row) const { return batch_row % size == rank; }
-  constexpr int64_t BatchRow(int64_t row) const { return row * size + rank; }
-  // Of a batch of so many rows.
-  constexpr int64_t NumRows(int64_t num_batch_rows) const { return (num_batch_rows + size - 1 - rank) / size; }
+  constexpr int RankOf(int batch_row, int segment) const {
+    if (split == RowSplit::kAllRows) return rank;
+    return (split == RowSplit::kInterleave ? batch_row : segment) % size;
+  }
+  // The most rows that one rank has of a batch of so many.
+  constexpr int64_t NumRowsMax(int64_t num_batch_rows) const {
+    return split == RowSplit::kInterleave ? (num_batch_rows + size - 1) / size : num_batch_rows;
+  }
 };
 
-// Where a row's records lie in every layer.
+// Whose a row of the batch is, and where its records lie in every layer.
 struct RecordPlace {
+  int32_t rank = 0;
   int32_t page = 0;
   int32_t slot = 0;
 };
@@ -79,6 +92,8 @@ class BatchPlan final {
   int num_batch_rows() const { return num_batch_rows_; }  // the caller's
   int num_rows_of_all() const { return num_rows_of_all_; }
   const RowShare& share() const { return share_; }
+  // Which row of the batch this one is.
+  int BatchRow(int row) const { return share_.size == 1 ? row : batch_rows_[row]; }
   // ---- For ops ----
   kernels::Vector<const int32_t> tokens() const { return {View(tokens_), {num_rows_}}; }
   kernels::Vector<const int32_t> positions() const { return {View(positions_), {num_rows_}}; }
@@ -94,8 +109,10 @@ class BatchPlan final {
   int32_t PageOf(int row) const;
   // Which of the batch's logits_rows the i-th of logits_rows() is.
   int LogitsPlace(int i) const { return logits_places_[i]; }
-  // Of a row of the batch, whoever has it. Only where there are several shares.
-  const RecordPlace& PlaceOfBatchRow(int batch_row) const { return places_of_all_[batch_row]; }
+  // Of every row of the batch, whoever has it. Only where there are several shares.
+  absl::Span<const RecordPlace> PlacesOfAll() const {
+    return absl::MakeConstSpan(places_of_all_).first(num_rows_of_all_);
+  }
 
  private:
   absl::Status Check(const RowBatch& batch) const;
@@ -120,7 +137,8 @@ class BatchPlan final {
   const int32_t* for_ops_ = nullptr;  // the block itself, or its copy
   bool is_pinned_ = false;
   int32_t *tokens_, *positions_, *sequence_, *context_length_, *logits_rows_;  // [num_rows_max] each
-  std::vector<int32_t> logits_places_;                                         // [num_rows_max]
+  std::vector<int32_t> batch_rows_;         // [num_rows_max], empty where one rank has all rows
+  std::vector<int32_t> logits_places_;      // [num_rows_max]
   std::vector<RecordPlace> places_of_all_;  // [num_rows_max], empty where one rank has all rows
   int32_t* page_tables_;  // [num_rows_max, num_table_pages_], the block's end: a segment has at least one row
 };

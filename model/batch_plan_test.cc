@@ -77,36 +77,41 @@ TEST_F(BatchPlanTest, GivesEachRowItsSequencePositionAndContext) {
 TEST_F(BatchPlanTest, DealsRowsOutToRanksInTurnAndKnowsWhereTheOthersRecordsLie) {
   const RowBatch batch{.tokens = tokens_, .segments = segments_, .logits_rows = logits_rows_};
   const int32_t positions[] = {63, 64, 0, 1, 2}, sequences[] = {0, 0, 1, 1, 1}, pages[] = {3, 4, 9, 9, 9};
-  for (const int size : {1, 2, 3, 4, 8}) {
-    int num_rows_of_all = 0, num_logits_of_all = 0;
-    for (int rank = 0; rank < size; ++rank) {
-      BatchPlan plan(backend_, {.num_rows_max = 8, .num_positions_max = 200, .num_pages = 10, .vocab_size = 100},
-                     {.rank = rank, .size = size});
-      ASSERT_TRUE(plan.Build(batch).ok());
-      EXPECT_EQ(plan.num_rows_of_all(), 5);
-      const kernels::PagedRows rows = plan.AllRows();
-      for (int row = 0; row < plan.num_rows(); ++row) {
-        const int batch_row = row * size + rank;
-        EXPECT_EQ(plan.tokens().data[row], tokens_[batch_row]);
-        EXPECT_EQ(plan.positions().data[row], positions[batch_row]);
-        EXPECT_EQ(rows.context_length.data[row], positions[batch_row] + 1);
-        EXPECT_EQ(rows.sequence.data[row], sequences[batch_row]);
-        EXPECT_EQ(plan.PageOf(row), pages[batch_row]);
+  for (const RowSplit split : {RowSplit::kInterleave, RowSplit::kBySequence})
+    for (const int size : {1, 2, 3, 4, 8}) {
+      int num_rows_of_all = 0, num_logits_of_all = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        BatchPlan plan(backend_, {.num_rows_max = 8, .num_positions_max = 200, .num_pages = 10, .vocab_size = 100},
+                       {.rank = rank, .size = size, .split = split});
+        ASSERT_TRUE(plan.Build(batch).ok());
+        EXPECT_EQ(plan.num_rows_of_all(), 5);
+        EXPECT_LE(plan.num_rows(), plan.share().NumRowsMax(5));
+        const kernels::PagedRows rows = plan.AllRows();
+        for (int row = 0; row < plan.num_rows(); ++row) {
+          const int batch_row = plan.BatchRow(row);
+          EXPECT_EQ((split == RowSplit::kInterleave ? batch_row : sequences[batch_row]) % size, rank);
+          EXPECT_EQ(plan.tokens().data[row], tokens_[batch_row]);
+          EXPECT_EQ(plan.positions().data[row], positions[batch_row]);
+          EXPECT_EQ(rows.context_length.data[row], positions[batch_row] + 1);
+          EXPECT_EQ(rows.sequence.data[row], sequences[batch_row]);
+          EXPECT_EQ(plan.PageOf(row), pages[batch_row]);
+        }
+        for (int i = 0; i < plan.logits_rows().shape[0]; ++i) {
+          EXPECT_EQ(plan.BatchRow(plan.logits_rows().data[i]), logits_rows_[plan.LogitsPlace(i)]);
+        }
+        for (int batch_row = 0; size > 1 && batch_row < 5; ++batch_row) {
+          const RecordPlace& place = plan.PlacesOfAll()[batch_row];
+          EXPECT_EQ(place.rank, (split == RowSplit::kInterleave ? batch_row : sequences[batch_row]) % size);
+          EXPECT_EQ(place.page, pages[batch_row]);
+          EXPECT_EQ(place.slot, positions[batch_row] % 64);
+        }
+        num_rows_of_all += plan.num_rows();
+        num_logits_of_all += static_cast<int>(plan.logits_rows().shape[0]);
+        EXPECT_EQ(plan.ContextMax(0, 0), 0);
       }
-      for (int i = 0; i < plan.logits_rows().shape[0]; ++i) {
-        EXPECT_EQ(plan.logits_rows().data[i] * size + rank, logits_rows_[plan.LogitsPlace(i)]);
-      }
-      for (int batch_row = 0; size > 1 && batch_row < 5; ++batch_row) {
-        EXPECT_EQ(plan.PlaceOfBatchRow(batch_row).page, pages[batch_row]);
-        EXPECT_EQ(plan.PlaceOfBatchRow(batch_row).slot, positions[batch_row] % 64);
-      }
-      num_rows_of_all += plan.num_rows();
-      num_logits_of_all += static_cast<int>(plan.logits_rows().shape[0]);
-      EXPECT_EQ(plan.ContextMax(0, 0), 0);
+      EXPECT_EQ(num_rows_of_all, 5);
+      EXPECT_EQ(num_logits_of_all, 2);
     }
-    EXPECT_EQ(num_rows_of_all, 5);
-    EXPECT_EQ(num_logits_of_all, 2);
-  }
 }
 
 TEST_F(BatchPlanTest, TakesAnEmptyBatchAndForgetsTheOneBefore) {

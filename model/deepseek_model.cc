@@ -24,8 +24,24 @@ absl::Status NoRoom(absl::string_view what, const absl::Status& status) {
   return status.ok() ? status : absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
 }
 
-RowShare ShareOf(const Communicator* group) {
-  return group == nullptr ? RowShare() : RowShare{.rank = group->rank(), .size = group->size()};
+RowShare ShareOf(const DeepseekModelOptions& options) {
+  if (options.group == nullptr) return RowShare();
+  return {.rank = options.group->rank(), .size = options.group->size(), .split = options.row_split};
+}
+
+bool IsTensorParallel(const DeepseekModelOptions& options) {
+  return options.group != nullptr && options.group->size() > 1 && options.row_split == RowSplit::kAllRows;
+}
+
+// Rows that a rank sends to experts and adds up.
+int64_t NumRowsInTurnMax(const DeepseekModelOptions& options) {
+  const int64_t rows = options.num_rows_max;
+  return IsTensorParallel(options) ? (rows + options.group->size() - 1) / options.group->size()
+                                   : ShareOf(options).NumRowsMax(rows);
+}
+
+bool SpreadsExperts(const DeepseekModelOptions& options) {
+  return options.group != nullptr && options.group->size() > 1 && options.spreads_experts;
 }
 
 absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache::KvLayout& layout,
@@ -46,9 +62,9 @@ absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache:
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
-  if (options.device_buffers.num_pages > 0 && (options.writes_back_kv || options.context_parallel != nullptr)) {
+  if (options.device_buffers.num_pages > 0 && (options.writes_back_kv || options.group != nullptr)) {
     return absl::InvalidArgumentError(
-        "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
+        "device buffers are of a decode worker's one rank: they exclude writes_back_kv and further ranks");
   }
   return absl::OkStatus();
 }
@@ -82,9 +98,15 @@ absl::StatusOr<std::unique_ptr<DeepseekModel>> DeepseekModel::Create(kernels::Ba
     return absl::UnimplementedError(
         absl::StrCat("the model's experts are BF16, ", backend.name(), " runs FP8 experts only"));
   }
-  if (options.context_parallel != nullptr && !backend.is_host()) {
-    return absl::UnimplementedError(
-        absl::StrCat(backend.name(), " shares no rows with other ranks: context_parallel_size must be 1"));
+  if (options.group != nullptr && !backend.is_host()) {
+    return absl::UnimplementedError(absl::StrCat(backend.name(), " shares no rows with other ranks"));
+  }
+  if (SpreadsExperts(options) && options.group->size() > weights->config.n_routed_experts) {
+    return absl::InvalidArgumentError(absl::StrCat("experts spread over ", options.group->size(),
+                                                   " ranks: n_routed_experts is ", weights->config.n_routed_experts));
+  }
+  if (IsTensorParallel(options)) {
+    ASSIGN_OR_RETURN(weights, SliceWeights(std::move(weights), backend, options.group->rank(), options.group->size()));
   }
   std::unique_ptr<DeepseekModel> model(new DeepseekModel(backend, std::move(weights), layout, pool, options));
   RETURN_IF_ERROR(NoRoom("the KV pool", model->kv_.status()));
@@ -111,8 +133,8 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
       layout_(layout),
       tap_(options.tap),
       writes_back_kv_(options.writes_back_kv && !backend.is_host()),
-      has_ends_apart_(!backend.is_host() || options.context_parallel != nullptr),
-      group_(options.context_parallel),
+      has_ends_apart_(!backend.is_host() || options.group != nullptr),
+      group_(options.group),
       kv_(backend, layout, pool, options.device_buffers.num_pages > 0 ? config_.num_hidden_layers : 0),
       buffers_(options.device_buffers.num_pages > 0
                    ? std::make_unique<DeviceBuffers>(backend, layout, pool, config_.num_hidden_layers,
@@ -123,17 +145,27 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
              .num_positions_max = options.num_positions_max,
              .num_pages = layout.num_pages,
              .vocab_size = config_.vocab_size},
-            ShareOf(group_)),
-      workspace_(backend, config_, RowShare{.rank = 0, .size = plan_.share().size}.NumRows(options.num_rows_max),
-                 options.num_positions_max, weights_->has_bf16_experts(), has_ends_apart_),
+            ShareOf(options)),
+      workspace_(backend, config_, plan_.share().NumRowsMax(options.num_rows_max), options.num_positions_max,
+                 weights_->has_bf16_experts(), has_ends_apart_,
+                 /*expert_rows_max=*/SpreadsExperts(options) ? options.num_rows_max : 0,
+                 /*expert_pairs_max=*/
+                 SpreadsExperts(options)
+                     ? ExpertExchange::NumPairsMax(config_, options.num_rows_max, options.group->size())
+                     : 0),
       rope_memory_(backend),
       rope_table_(rope_memory_.Allocate<float>(options.num_positions_max * kvcache::kRopeDim),
                   {options.num_positions_max, kvcache::kRopeDim}),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
                                         std::sqrt(static_cast<double>(config_.qk_head_dim())))) {
   under_way_.reserve(layout.num_layers);
-  if (group_ != nullptr && group_->size() > 1) {
+  if (IsTensorParallel(options)) {
+    columns_.emplace(*group_, config_, options.num_rows_max);
+  } else if (group_ != nullptr && group_->size() > 1) {
     exchange_.emplace(*group_, options.kv_placement, layout, pool, options.num_rows_max);
+  }
+  if (SpreadsExperts(options)) {
+    experts_.emplace(*group_, config_, options.num_rows_max, NumRowsInTurnMax(options), weights_->has_bf16_experts());
   }
   if (backend.is_host()) return;
   nan_counts_.resize(workspace_.nan_counts.num_elements());
@@ -175,7 +207,7 @@ absl::Status DeepseekModel::GiveRows(const Matrix<const T>& rows, absl::Span<T> 
   const auto give = [&](int64_t row, int64_t to, int64_t num_rows) {
     return backend_.Download({all.data() + to * width, rows.Row(row), num_rows * width * int64_t{sizeof(T)}});
   };
-  if (count == 0) return absl::OkStatus();
+  if (count == 0 || (columns_.has_value() && columns_->rank() != 0)) return absl::OkStatus();  // all have the same
   if (plan_.share().size == 1) return give(0, place(0), count);
   for (int64_t row = 0; row < count; ++row) RETURN_IF_ERROR(give(row, place(row), 1));
   return absl::OkStatus();
@@ -208,7 +240,9 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
                      .latent_pages = buffers != nullptr ? buffers->LatentPages(layer) : kv_.LatentPages(layer),
                      .index_pages = kv_.IndexPages(layer),
                      .nan_count = workspace_.nan_counts.Slice(int64_t{layer} * plan_.num_rows(), plan_.num_rows()),
-                     .tap = tap_};
+                     .tap = tap_,
+                     .experts = experts_.has_value() ? &*experts_ : nullptr,
+                     .columns = columns_.has_value() ? &*columns_ : nullptr};
   return RunDecoderLayer(run, weights, state, [&]() -> absl::Status {
     if (exchange_.has_value()) RETURN_IF_ERROR(exchange_->Run(plan_, layer));
     if (!writes_back_kv_) {
@@ -256,7 +290,7 @@ absl::Status DeepseekModel::NormAllRows(const Vector<const Bf16>& norm, absl::Sp
                                        .y = out,
                                        .residual_out = workspace_.normed.Slice(0, rows)}));
   if (!has_ends_apart_) return absl::OkStatus();
-  return GiveRows<Bf16>(out, hidden, [&](int64_t row) { return plan_.share().BatchRow(row); });
+  return GiveRows<Bf16>(out, hidden, [&](int64_t row) { return plan_.BatchRow(static_cast<int>(row)); });
 }
 
 absl::Status DeepseekModel::NormLogitsRows(const Vector<const Bf16>& norm, const Matrix<Bf16>& normed) {
@@ -279,6 +313,12 @@ absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix
                                     const Matrix<Bf16>& normed, absl::Span<float> logits) {
   RETURN_IF_ERROR(NormLogitsRows(norm, normed));
   const int64_t count = normed.shape[0], vocab = head.shape[0];
+  if (columns_.has_value()) {
+    // Its own part of the vocabulary, straight to where the caller wants it.
+    const ValueShare part = ShareOf(config_.vocab_size, columns_->rank(), columns_->size());
+    return backend_.Bf16LinearF32(
+        {.x = normed, .weight = head, .y = {logits.data() + part.begin, {count, part.count}, {config_.vocab_size, 1}}});
+  }
   if (!has_ends_apart_) {
     return backend_.Bf16LinearF32({.x = normed, .weight = head, .y = {logits.data(), {count, vocab}}});
   }
@@ -403,11 +443,14 @@ absl::Status DeepseekModel::RunMtpRows(absl::Span<const Bf16> hidden, absl::Func
   const int64_t rows = plan_.num_rows(), width = config_.hidden_size;
   const Matrix<Bf16> x = workspace_.x.Slice(0, rows);
   const Matrix<Bf16> in = workspace_.mtp_in.Slice(0, rows);
-  const RowShare& share = plan_.share();
-  Matrix<const Bf16> own_hidden(hidden.data() + share.rank * width, {rows, width}, {share.size * width, 1});
-  if (!backend_.is_host()) {
-    RETURN_IF_ERROR(
-        backend_.Upload({workspace_.hidden.data, hidden.data(), static_cast<int64_t>(hidden.size() * sizeof(Bf16))}));
+  Matrix<const Bf16> own_hidden(hidden.data(), {rows, width});
+  if (has_ends_apart_) {
+    const int64_t num_runs = plan_.share().size == 1 ? 1 : rows, rows_of_run = plan_.share().size == 1 ? rows : 1;
+    for (int64_t run = 0; run < num_runs; ++run) {
+      RETURN_IF_ERROR(
+          backend_.Upload({workspace_.hidden.Row(run), hidden.data() + plan_.BatchRow(static_cast<int>(run)) * width,
+                           rows_of_run * width * static_cast<int64_t>(sizeof(Bf16))}));
+    }
     own_hidden = workspace_.hidden.Slice(0, rows);
   }
   RETURN_IF_ERROR(backend_.GatherRows({.table = mtp.embed_tokens, .rows = plan_.tokens(), .out = x}));

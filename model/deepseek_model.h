@@ -25,6 +25,7 @@
 #include "model/communicator/communicator.h"
 #include "model/decoder_layer.h"
 #include "model/device_buffers.h"
+#include "model/expert_exchange.h"
 #include "model/kv_mirror.h"
 #include "model/model_executor.h"
 #include "model/record_exchange.h"
@@ -48,11 +49,14 @@ struct DeepseekModelOptions {
   // with writes_back_kv: what is computed goes back a step later. Steps are not recorded then.
   DeviceBufferOptions device_buffers;
   TensorTap tap;
-  // Where this is one rank of several that share the rows of every batch (RowShare of its rank and size); outlives the
-  // model. All ranks have equal options, are given the same batches and the same spans for what they give, of which
-  // each writes its own rows; every rank's pool has the records of all rows. On the host only.
-  Communicator* context_parallel = nullptr;
+  // Where this is one rank of several that share the rows of every batch; outlives the model. All ranks have equal
+  // options, are given the same batches and the same spans for what they give, of which each writes its own rows (with
+  // RowSplit::kAllRows its own columns of logits, rank 0 the rest); every rank's pool has the records of all rows, with
+  // kAllRows a pool of its own. On the host only.
+  Communicator* group = nullptr;
+  RowSplit row_split = RowSplit::kInterleave;
   KvPlacement kv_placement = KvPlacement::kCopied;
+  bool spreads_experts = false;  // each rank has a part of the experts, to which rows travel
 };
 
 class DeepseekModel final : public ModelExecutor {
@@ -92,6 +96,8 @@ class DeepseekModel final : public ModelExecutor {
   int num_layers() const override { return config_.num_hidden_layers + (has_mtp() ? 1 : 0); }
   bool has_mtp() const override { return weights_->mtp.has_value(); }
   int hidden_size() const override { return config_.hidden_size; }
+  // Pairs of a row and an expert that this rank has computed, where the experts are spread. From any thread.
+  int64_t num_expert_pairs() const { return experts_.has_value() ? experts_->num_pairs() : 0; }
   // NaN index logits met so far: not zero means damaged weights or KV.
   int64_t num_nan_index_logits() const { return num_nan_index_logits_; }
 
@@ -149,6 +155,8 @@ class DeepseekModel final : public ModelExecutor {
   const bool has_ends_apart_;  // from where ops read what a caller gives, and write what it takes
   Communicator* const group_;  // null: all rows are its own
   std::optional<RecordExchange> exchange_;
+  std::optional<ExpertExchange> experts_;
+  std::optional<ColumnGather> columns_;
   KvMirror kv_;
   std::unique_ptr<DeviceBuffers> buffers_;  // null without HiSparse
   BatchPlan plan_;

@@ -295,7 +295,7 @@ TEST_P(DeviceBuffersTest, RefusesWhatDoesNotFitAndTouchesNothing) {
   auto both = DeepseekModel::Create(*backend_, checkpoint_, on->layout(), absl::MakeSpan(pool),
                                     {.device_buffers = {.num_pages = 8, .num_buffer_pages_max = 3}});
   EXPECT_EQ(both.status().message(),
-            "device buffers are of a decode worker's one rank: they exclude writes_back_kv and context parallelism");
+            "device buffers are of a decode worker's one rank: they exclude writes_back_kv and further ranks");
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, DeviceBuffersTest, ::testing::ValuesIn(BackendsUnderTest()),

@@ -7,7 +7,9 @@
 #include "kernels/backend.h"
 #include "model/batch_plan.h"
 #include "model/device_buffers.h"
+#include "model/expert_exchange.h"
 #include "model/model_config.h"
+#include "model/tensor_parallel.h"
 #include "model/tensor_tap.h"
 #include "model/weights.h"
 #include "model/workspace.h"
@@ -28,6 +30,8 @@ struct LayerRun {
   kernels::Matrix<uint8_t> index_pages;   // [num_pages, 8448]
   kernels::Vector<int32_t> nan_count;     // [num_rows]: NaN index logits of this layer, for whom reads them
   const TensorTap& tap;
+  ExpertExchange* experts = nullptr;  // where the experts are spread over ranks
+  ColumnGather* columns = nullptr;    // where linear layers are cut by outputs for several ranks
 
   int num_rows() const { return plan.num_rows(); }
 };
@@ -70,12 +74,6 @@ inline absl::Status RunLinear(kernels::Backend& backend, const Workspace& worksp
                             .y = out,
                             .scale_format = in.scale_format,
                             .workspace = workspace.linear});
-}
-
-// o_proj and down_proj: summed in the fixed segments that tensor-parallel ranks would own (Numerics 6).
-inline absl::Status RunRowParallelLinear(const LayerRun& run, const LinearWeight& weight, const Activation& in,
-                                         const kernels::Matrix<kernels::Bf16>& out) {
-  return RunLinear(run.backend, run.workspace, weight, in, out, kernels::RowParallelSegments(weight.in_dim()));
 }
 
 }  // namespace tandem::model

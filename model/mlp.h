@@ -7,7 +7,7 @@
 
 namespace tandem::model {
 
-// buffers: for the rows of `in`, as wide as gate_proj's outputs.
+// buffers: for the rows of `in`, at least as wide as gate_proj's outputs; as wide where one rank has them all.
 absl::Status RunMlp(const LayerRun& run, const MlpWeights& weights, const Activation& in,
                     const Workspace::MlpBuffers& buffers, const kernels::Matrix<kernels::Bf16>& out);
 

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(absl::Span<kernels:
     Rank& rank = ranks[i];
     rank.communicator = std::make_unique<Communicator>(std::move(links[i]), base::RealClock());
     rank.pool = pool;
-    if (i > 0 && options.kv_placement == KvPlacement::kCopied) {
+    if (i > 0 && (options.kv_placement == KvPlacement::kCopied || options.row_split == RowSplit::kAllRows)) {
       rank.memory = std::make_unique<kernels::BackendMemory>(*backends[i]);
       rank.pool = absl::MakeSpan(rank.memory->Allocate<uint8_t>(layout.pool_bytes()), layout.pool_bytes());
       if (const absl::Status& status = rank.memory->status(); !status.ok()) {
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(absl::Span<kernels:
       }
     }
     DeepseekModelOptions of_rank = options;
-    of_rank.context_parallel = rank.communicator.get();
+    of_rank.group = rank.communicator.get();
     ASSIGN_OR_RETURN(rank.model, DeepseekModel::Create(*backends[i], weights, layout, rank.pool, of_rank));
   }
   return std::unique_ptr<RankGroup>(new RankGroup(layout, std::move(ranks)));
@@ -101,6 +101,11 @@ std::string RankGroup::Describe() const {
       if (counters.num_calls == 0) continue;
       absl::StrAppendFormat(&text, "%d %s %d %d %.3f\n", rank, kCollectiveNames[op], counters.num_calls,
                             counters.bytes_sent, absl::ToDoubleSeconds(counters.time));
+    }
+  }
+  for (int rank = 0; rank < size(); ++rank) {
+    if (const int64_t pairs = num_expert_pairs(rank); pairs > 0) {
+      absl::StrAppend(&text, "rank ", rank, ": ", pairs, " rows at its experts\n");
     }
   }
   if (const absl::Status ended = status(); !ended.ok()) absl::StrAppend(&text, "ended: ", ended.ToString(), "\n");

@@ -2,7 +2,9 @@
 //
 // Context parallelism: the rows of every batch are dealt out to the ranks in turn (RowShare). Each rank takes its rows
 // through all layers; at every layer all ranks exchange KV records, so that each rank's rows attend to everything;
-// logits and hidden states come from the rank that has the row. The bits are those of one rank.
+// logits and hidden states come from the rank that has the row. Data parallelism: the same, but whole sequences are
+// dealt out. Tensor parallelism: every rank has every row and a part of each layer's outputs (tensor_parallel.h).
+// Experts may be spread over the ranks of any of them (expert_exchange.h). The bits are those of one rank.
 //
 // Ranks are threads of this process with a backend each. The caller's pool is rank 0's: it has every record when
 // layer_done is called, and it is the only one that others (a transfer) look at.
@@ -36,7 +38,7 @@ namespace tandem::model {
 class RankGroup final : public ModelExecutor {
  public:
   // A rank on each backend, at least one; all outlive the group. pool: layout.pool_bytes() bytes, rank 0's; with
-  // KvPlacement::kCopied every other rank takes as much from its own backend. options.context_parallel is left out.
+  // KvPlacement::kCopied every other rank takes as much from its own backend. options.group is left out.
   // Weights are read once for all ranks. The errors of DeepseekModel::Create.
   static absl::StatusOr<std::unique_ptr<RankGroup>> Create(absl::Span<kernels::Backend* const> backends,
                                                            std::shared_ptr<const Checkpoint> checkpoint,
@@ -65,6 +67,8 @@ class RankGroup final : public ModelExecutor {
   int size() const { return static_cast<int>(ranks_.size()); }
   // From any thread: what this rank has sent and how long it took.
   const Communicator& communicator(int rank) const { return *ranks_[rank].communicator; }
+  // Pairs of a row and an expert that this rank has computed, where the experts are spread.
+  int64_t num_expert_pairs(int rank) const { return ranks_[rank].model->num_expert_pairs(); }
   // The pool of a rank, as its rows read it.
   absl::Span<uint8_t> pool(int rank) const { return ranks_[rank].pool; }
   // OK while every rank works. From any thread.

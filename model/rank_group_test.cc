@@ -8,10 +8,13 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu_backend.h"
+#include "model/testing/edited_checkpoint.h"
 #include "model/testing/micro_model.h"
 
 namespace tandem::model {
@@ -32,6 +35,8 @@ class Ranks final {
     int num_rows_max = 256;
     bool with_mtp = true;
     int num_threads = 1;  // of each rank
+    RowSplit row_split = RowSplit::kInterleave;
+    bool spreads_experts = false;
   };
   Ranks(const std::shared_ptr<const Checkpoint>& checkpoint, const Options& options,
         std::vector<std::unique_ptr<kernels::Backend>> backends = {})
@@ -52,7 +57,9 @@ class Ranks final {
                                    {.num_rows_max = options.num_rows_max,
                                     .num_positions_max = defaults.num_positions_max,
                                     .with_mtp = options.with_mtp,
-                                    .kv_placement = options.kv_placement});
+                                    .row_split = options.row_split,
+                                    .kv_placement = options.kv_placement,
+                                    .spreads_experts = options.spreads_experts});
     EXPECT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
     for (int rank = 0; rank < group_->size(); ++rank) std::ranges::fill(group_->pool(rank), 0xA5);
@@ -127,9 +134,23 @@ TEST_F(RankGroupTest, GivesTheBitsOfOneRankForEveryNumberOfRanksAndChunkSize) {
 
 TEST_F(RankGroupTest, GivesTheBitsOfOneRankWhateverSharesABatch) {
   const int lengths[] = {100, 70, 33};
-  for (const int size : {2, 4, 8}) {
+  const Ranks::Options layouts[] = {
+      {.size = 2, .num_threads = 2},
+      {.size = 8},
+      {.size = 3, .spreads_experts = true},
+      {.size = 8, .kv_placement = KvPlacement::kShared, .spreads_experts = true},
+      {.size = 2, .kv_placement = KvPlacement::kShared, .row_split = RowSplit::kBySequence},
+      {.size = 4, .kv_placement = KvPlacement::kShared, .row_split = RowSplit::kBySequence, .spreads_experts = true},
+      {.size = 3, .row_split = RowSplit::kBySequence, .spreads_experts = true},
+      {.size = 2, .row_split = RowSplit::kAllRows},
+      {.size = 2, .row_split = RowSplit::kAllRows, .spreads_experts = true},
+  };
+  for (const Ranks::Options& layout : layouts) {
+    const int size = layout.size;
+    SCOPED_TRACE(absl::StrCat(size, " ranks, split ", static_cast<int>(layout.row_split), ", experts spread ",
+                              layout.spreads_experts));
     TestModel one(checkpoint_, {});
-    Ranks ranks(checkpoint_, {.size = size, .num_threads = 2});
+    Ranks ranks(checkpoint_, layout);
     std::vector<TestSequence> sequences;
     std::vector<std::vector<int32_t>> prompts;
     for (const int length : lengths) {
@@ -170,7 +191,7 @@ TEST_F(RankGroupTest, GivesTheBitsOfOneRankWhateverSharesABatch) {
                       .Forward(
                           batch, [](int) {}, absl::MakeSpan(logits))
                       .ok());
-      EXPECT_EQ(logits, expected) << size << " ranks, " << tokens.size() << " rows";
+      EXPECT_EQ(logits, expected) << tokens.size() << " rows";
     }
     EXPECT_GE(num_small + num_mixed, 3);
     ranks.ExpectEveryPoolIs(one.pool());
@@ -299,6 +320,145 @@ TEST_F(RankGroupTest, SendsTheBytesThatTheFormulaSays) {
   }
 }
 
+// The rows' hidden states and the experts' results, singly, are what must be equal; BF16 experts take rows in another
+// form.
+TEST_F(RankGroupTest, SpreadExpertsGiveTheBitsOfOneRankInEveryFormOfWeights) {
+  bool (*const stored_as_bf16[])(absl::string_view) = {
+      [](absl::string_view) { return false; },
+      [](absl::string_view name) { return absl::StrContains(name, ".experts."); },
+      [](absl::string_view name) { return absl::StrContains(name, "experts.") && absl::StrContains(name, "up_proj"); },
+      [](absl::string_view) { return true; },
+  };
+  for (const auto& is_bf16 : stored_as_bf16) {
+    const auto checkpoint = MakeEditedCheckpoint([&](std::vector<OwnTensor>& tensors) {
+      std::vector<std::string> names;
+      for (const OwnTensor& own : tensors) {
+        if (own.tensor.dtype == DType::kF8E4m3 && is_bf16(own.tensor.name)) names.push_back(own.tensor.name);
+      }
+      for (const std::string& name : names) StoreAsBf16(tensors, name);
+    });
+    TestModel one(checkpoint, {});
+    const TestSequence begin = one.NewSequence(kPromptTokens);
+    TestSequence of_one = begin;
+    const TestModel::Result expected = Append(one.model(), of_one, tokens_, kPromptTokens);
+    for (const Ranks::Options& layout :
+         {Ranks::Options{.size = 2, .spreads_experts = true}, Ranks::Options{.size = 8, .spreads_experts = true},
+          Ranks::Options{.size = 2, .row_split = RowSplit::kAllRows},
+          Ranks::Options{.size = 2, .row_split = RowSplit::kAllRows, .spreads_experts = true}}) {
+      const int size = layout.size;
+      Ranks ranks(checkpoint, layout);
+      TestSequence sequence = begin;
+      const TestModel::Result result = Append(ranks.group(), sequence, tokens_, 50);
+      EXPECT_EQ(result.logits, expected.logits) << size << " ranks";
+      EXPECT_TRUE(result.hidden == expected.hidden) << size << " ranks";
+      ranks.ExpectEveryPoolIs(one.pool());
+    }
+  }
+}
+
+// docs/parallelism.md, from the experts that one rank alone has chosen for each token.
+TEST_F(RankGroupTest, RowsToExpertsTakeTheBytesThatTheFormulaSays) {
+  std::map<std::string, std::vector<int32_t>> chosen;
+  TestModel one(checkpoint_, {.with_mtp = false, .tap = [&](const Tensor& tensor) {
+                                if (!absl::EndsWith(tensor.name, "router_ids")) return;
+                                const auto* ids = reinterpret_cast<const int32_t*>(tensor.bytes.data());
+                                chosen[tensor.name].assign(ids, ids + tensor.bytes.size() / sizeof(int32_t));
+                              }});
+  TestSequence of_one = one.NewSequence(kPromptTokens);
+  const TestSequence begin = of_one;
+  Append(one.model(), of_one, tokens_, kPromptTokens);
+  ASSERT_FALSE(chosen.empty());
+  const ModelConfig& config = checkpoint_->config();
+  const int top_k = config.num_experts_per_tok;
+  for (const int size : {2, 3, 8}) {
+    Ranks ranks(checkpoint_, {.size = size, .with_mtp = false, .spreads_experts = true});
+    TestSequence sequence = begin;
+    Append(ranks.group(), sequence, tokens_, kPromptTokens);
+    const auto rank_of = [&](int32_t expert) {
+      int rank = 0;
+      while (ShareOf(config.n_routed_experts, rank, size).begin + ShareOf(config.n_routed_experts, rank, size).count <=
+             expert)
+        ++rank;
+      return rank;
+    };
+    int64_t num_rows_sent = 0, num_pairs_sent = 0, num_pairs = 0;
+    for (const auto& [layer, ids] : chosen) {
+      ASSERT_EQ(static_cast<int>(ids.size()), kPromptTokens * top_k);
+      for (int token = 0; token < kPromptTokens; ++token) {
+        std::set<int> others;
+        for (int j = 0; j < top_k; ++j) {
+          ++num_pairs;
+          const int rank = rank_of(ids[token * top_k + j]);
+          if (rank == token % size) continue;
+          others.insert(rank);
+          ++num_pairs_sent;
+        }
+        num_rows_sent += static_cast<int64_t>(others.size());
+      }
+    }
+    const int64_t hidden = config.hidden_size;
+    const auto num_layers = static_cast<int64_t>(chosen.size());
+    const int64_t expected = num_rows_sent * (hidden + hidden / 128 * 4) + num_pairs_sent * (8 + 2 * hidden) +
+                             num_layers * size * (size - 1) * 8;
+    int64_t sent = 0, computed = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      sent += ranks.group().communicator(rank).counters(Collective::kAllToAll).bytes_sent;
+      computed += ranks.group().num_expert_pairs(rank);
+    }
+    EXPECT_EQ(sent, expected) << size << " ranks";
+    EXPECT_EQ(computed, num_pairs) << "no row is dropped or done twice";
+  }
+}
+
+// docs/parallelism.md: a row's columns go from the rank that has them to every other one.
+TEST_F(RankGroupTest, ColumnsTakeTheBytesThatTheFormulaSays) {
+  const ModelConfig& config = checkpoint_->config();
+  TestModel one(checkpoint_, {});
+  TestSequence sequence = one.NewSequence(kPromptTokens);
+  Ranks ranks(checkpoint_, {.size = 2, .with_mtp = false, .row_split = RowSplit::kAllRows});
+  Append(ranks.group(), sequence, tokens_, 64);
+  const auto quantized = [](int64_t dim) { return dim + dim / 128 * 4; };
+  const int64_t attention = quantized(int64_t{config.num_attention_heads} * config.v_head_dim) + 2 * config.hidden_size;
+  const int64_t dense = quantized(config.intermediate_size) + 2 * config.hidden_size;
+  const int64_t shared =
+      quantized(int64_t{config.n_shared_experts} * config.moe_intermediate_size) + 2 * config.hidden_size;
+  const int64_t num_dense = config.first_k_dense_replace, num_moe = config.num_hidden_layers - num_dense;
+  int64_t sent = 0;
+  for (int rank = 0; rank < 2; ++rank)
+    sent += ranks.group().communicator(rank).counters(Collective::kAllGather).bytes_sent;
+  EXPECT_EQ(sent, kPromptTokens * ((num_dense + num_moe) * attention + num_dense * dense + num_moe * shared));
+}
+
+TEST_F(RankGroupTest, LayersThatCannotBeCutAreRefusedNamingTheTensor) {
+  std::vector<std::unique_ptr<kernels::Backend>> backends;
+  std::vector<kernels::Backend*> of_ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    backends.push_back(std::make_unique<kernels::CpuBackend>(1));
+    of_ranks.push_back(backends.back().get());
+  }
+  const kvcache::KvLayout layout{.num_layers = 2, .num_pages = 1};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  const auto group = RankGroup::Create(of_ranks, checkpoint_, layout, absl::MakeSpan(pool),
+                                       {.num_rows_max = 16, .num_positions_max = 64, .row_split = RowSplit::kAllRows});
+  EXPECT_EQ(group.status(), absl::InvalidArgumentError(
+                                "q_b_proj of 4 heads of 192 rows cannot be cut for 3 ranks: 2 heads stay together, "
+                                "since 128 rows share a scale"));
+}
+
+TEST_F(RankGroupTest, MoreRanksThanExpertsAreRefused) {
+  std::vector<std::unique_ptr<kernels::Backend>> backends;
+  std::vector<kernels::Backend*> of_ranks;
+  for (int rank = 0; rank < 9; ++rank) {
+    backends.push_back(std::make_unique<kernels::CpuBackend>(1));
+    of_ranks.push_back(backends.back().get());
+  }
+  const kvcache::KvLayout layout{.num_layers = 2, .num_pages = 1};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  const auto group = RankGroup::Create(of_ranks, checkpoint_, layout, absl::MakeSpan(pool),
+                                       {.num_rows_max = 16, .num_positions_max = 64, .spreads_experts = true});
+  EXPECT_EQ(group.status(), absl::InvalidArgumentError("experts spread over 9 ranks: n_routed_experts is 8"));
+}
+
 // The host, but its n-th op of a few kinds, from all over a layer, fails.
 class FailingBackend final : public kernels::CpuBackend {
  public:
@@ -343,7 +503,7 @@ TEST_F(RankGroupTest, ARankThatFailsAtAnyOpEndsTheGroupWithItsName) {
       for (int rank = 0; rank < 3; ++rank) {
         backends.push_back(std::make_unique<FailingBackend>(rank == failing ? num_ops : 1 << 30));
       }
-      Ranks ranks(checkpoint_, {.size = 3}, std::move(backends));
+      Ranks ranks(checkpoint_, {.size = 3, .spreads_experts = true}, std::move(backends));
       const absl::Status status = ranks.group().Forward(
           batch, [](int) {}, absl::MakeSpan(logits));
       if (status.ok()) break;

@@ -1,5 +1,6 @@
 #include "model/record_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/status_macros.h"
@@ -24,38 +25,44 @@ void ForEachPart(const kvcache::KvLayout& layout, uint8_t* pool, int layer, cons
 
 RecordExchange::RecordExchange(Communicator& communicator, KvPlacement placement, const kvcache::KvLayout& layout,
                                absl::Span<uint8_t> pool, int num_rows_max)
-    : communicator_(communicator), placement_(placement), layout_(layout), pool_(pool), pieces_(communicator.size()) {
+    : communicator_(communicator),
+      placement_(placement),
+      layout_(layout),
+      pool_(pool),
+      pieces_(communicator.size()),
+      num_rows_(communicator.size()) {
   if (placement == KvPlacement::kCopied) records_.resize(num_rows_max * ExchangedRecordBytes(layout.kv_cache_dtype));
 }
 
 absl::Status RecordExchange::Run(const BatchPlan& plan, int layer) {
   if (placement_ == KvPlacement::kShared) return communicator_.Barrier();
   const int64_t record_bytes = ExchangedRecordBytes(layout_.kv_cache_dtype);
-  const int num_rows = plan.num_rows_of_all();
+  const absl::Span<const RecordPlace> rows = plan.PlacesOfAll();
+  const int own = communicator_.rank();
+  std::fill(num_rows_.begin(), num_rows_.end(), 0);
+  for (const RecordPlace& row : rows) ++num_rows_[row.rank];
   std::byte* next = records_.data();
   for (int rank = 0; rank < communicator_.size(); ++rank) {
-    const RowShare share{.rank = rank, .size = communicator_.size()};
-    pieces_[rank] = {next, static_cast<size_t>(share.NumRows(num_rows) * record_bytes)};
+    pieces_[rank] = {next, static_cast<size_t>(num_rows_[rank] * record_bytes)};
     next += pieces_[rank].size();
   }
-  const auto record_of = [&](int rank, int batch_row) {
-    return pieces_[rank].data() + batch_row / communicator_.size() * record_bytes;
-  };
-  const int own = communicator_.rank();
-  for (int row = own; row < num_rows; row += communicator_.size()) {
-    ForEachPart(layout_, pool_.data(), layer, plan.PlaceOfBatchRow(row),
-                [record = record_of(own, row)](const uint8_t* cached, int64_t offset, int64_t num_bytes) {
-                  std::memcpy(record + offset, cached, num_bytes);
-                });
+  // Each rank's records stand in the order of its rows.
+  std::byte* record = pieces_[own].data();
+  for (const RecordPlace& row : rows) {
+    if (row.rank != own) continue;
+    ForEachPart(layout_, pool_.data(), layer, row, [record](const uint8_t* cached, int64_t offset, int64_t num_bytes) {
+      std::memcpy(record + offset, cached, num_bytes);
+    });
+    record += record_bytes;
   }
   RETURN_IF_ERROR(communicator_.AllGather(pieces_[own], pieces_));
-  for (int row = 0; row < num_rows; ++row) {
-    const int rank = row % communicator_.size();
-    if (rank == own) continue;
-    ForEachPart(layout_, pool_.data(), layer, plan.PlaceOfBatchRow(row),
-                [record = record_of(rank, row)](uint8_t* cached, int64_t offset, int64_t num_bytes) {
-                  std::memcpy(cached, record + offset, num_bytes);
-                });
+  std::fill(num_rows_.begin(), num_rows_.end(), 0);
+  for (const RecordPlace& row : rows) {
+    const std::byte* arrived = pieces_[row.rank].data() + num_rows_[row.rank]++ * record_bytes;
+    if (row.rank == own) continue;
+    ForEachPart(layout_, pool_.data(), layer, row, [arrived](uint8_t* cached, int64_t offset, int64_t num_bytes) {
+      std::memcpy(cached, arrived + offset, num_bytes);
+    });
   }
   return absl::OkStatus();
 }

@@ -45,6 +45,7 @@ class RecordExchange final {
   const absl::Span<uint8_t> pool_;
   std::vector<std::byte> records_;    // [rank][its rows][record], of all rows of a batch
   std::vector<MutableBytes> pieces_;  // of records_, by rank
+  std::vector<int64_t> num_rows_;     // of this batch, by rank
 };
 
 }  // namespace tandem::model

@@ -34,10 +34,10 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
 }
 
 Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max,
-                     bool has_bf16_experts, bool has_ends_apart)
+                     bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max, int64_t expert_pairs_max)
     : memory_(backend) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
-  const int64_t pairs = rows * c.num_experts_per_tok;
+  const int64_t pairs = std::max(rows * c.num_experts_per_tok, expert_pairs_max);
   Make(x, {rows, hidden});
   Make(residual, {rows, hidden});
   Make(normed, {rows, hidden});
@@ -67,6 +67,8 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   Make(expert_ids, {rows, c.num_experts_per_tok});
   Make(expert_weights, {rows, c.num_experts_per_tok});
   Make(row_pairs, {rows, c.num_experts_per_tok});
+  Make(pair_order, {expert_pairs_max});
+  Make(arrived_out, {expert_pairs_max, hidden});
   Make(pair_rows, {pairs});
   Make(group_offsets, {int64_t{c.n_routed_experts} + 1});
   Make(pair_in, {has_bf16_experts ? pairs : 0, hidden});
@@ -84,9 +86,9 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   mlp_product_ = memory_.Allocate<kernels::E4m3>(mlp_elements_max_);
   mlp_product_scale_ = memory_.Allocate<float>(mlp_elements_max_ / kernels::kQuantGroup);
 
-  const int64_t linear_bytes =
-      kernels::Fp8LinearWorkspaceBytes(1, std::max({mlp_elements_max_, rows * 2 * hidden, rows * c.q_lora_rank,
-                                                    rows * heads * c.v_head_dim, pair_in_q.q.num_elements()}));
+  const int64_t linear_bytes = kernels::Fp8LinearWorkspaceBytes(
+      1, std::max({mlp_elements_max_, rows * 2 * hidden, expert_rows_max * hidden, rows * c.q_lora_rank,
+                   rows * heads * c.v_head_dim, pair_in_q.q.num_elements()}));
   linear = absl::MakeSpan(memory_.Allocate<std::byte>(linear_bytes), linear_bytes);
 
   Make(head_x, {rows, hidden});

@@ -27,8 +27,10 @@ class Workspace final {
   // num_positions_max: the longest context whose index logits must fit. has_bf16_experts: their rows are gathered.
   // has_ends_apart: what a caller takes or gives is not what ops write or read. Views are null where status() is not
   // OK. The backend outlives this.
+  // expert_rows_max, expert_pairs_max: what the experts may have to compute at a time, where that is more than these
+  // rows at all of their experts.
   Workspace(kernels::Backend& backend, const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max,
-            bool has_bf16_experts, bool has_ends_apart);
+            bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max = 0, int64_t expert_pairs_max = 0);
 
   // RESOURCE_EXHAUSTED where the backend has no room.
   const absl::Status& status() const { return memory_.status(); }
@@ -70,6 +72,9 @@ class Workspace final {
   QuantizedRows pair_in_q;                    // [pairs, hidden], where ops do not read the host's memory
   kernels::Matrix<kernels::Bf16> expert_out;  // [pairs, hidden]
   kernels::Matrix<kernels::Bf16> shared_out;  // [rows, hidden]
+  // Of pairs that came from other ranks: where each stands among the experts' results, and these in its order.
+  kernels::Vector<int32_t> pair_order;         // [expert_pairs_max]
+  kernels::Matrix<kernels::Bf16> arrived_out;  // [expert_pairs_max, hidden]
   // Of a dense MLP or the routed experts, one after another: room for the widest.
   struct MlpBuffers {
     kernels::Matrix<kernels::Bf16> gate, up;

@@ -50,16 +50,9 @@ absl::Status ValidateContextParallelism(const PrefillConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("process.context_parallel_strategy is \"",
                                                    config.context_parallel_strategy, "\", allowed interleave"));
   }
-  if (size == 1) return absl::OkStatus();
-  if (config.device != "cpu") {
-    return absl::InvalidArgumentError(absl::StrCat("process.context_parallel_size ", size, " with process.device ",
-                                                   config.device, ": several ranks run with device cpu only"));
-  }
-  if (config.num_threads != 0 && config.num_threads < size) {
-    return absl::InvalidArgumentError(absl::StrCat("process.num_threads ", config.num_threads,
-                                                   " is less than process.context_parallel_size ", size,
-                                                   ": a thread for each rank at least"));
-  }
+  RETURN_IF_ERROR(worker_shell::ValidateRanks(config, {{"process.context_parallel_size", size},
+                                                       {"process.data_parallel_size", config.data_parallel_size},
+                                                       {"process.tensor_parallel_size", config.tensor_parallel_size}}));
   if (config.chunked_prefill_size < size) {
     return absl::InvalidArgumentError(absl::StrCat("process.chunked_prefill_size ", config.chunked_prefill_size,
                                                    " is less than process.context_parallel_size ", size,

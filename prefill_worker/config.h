@@ -1,6 +1,7 @@
 // The prefill worker's configuration; docs/configuration.md is generated from it. Tested by config_test.cc.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "absl/time/time.h"
@@ -22,6 +23,7 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   int context_parallel_size = 1;
   std::string context_parallel_strategy = "interleave";
   std::string context_parallel_kv = "copied";  // or "shared"
+  int num_ranks() const { return std::max({context_parallel_size, data_parallel_size, tensor_parallel_size}); }
   absl::Duration lease = absl::Seconds(2);
   std::string schedule_policy = "fcfs";
 };

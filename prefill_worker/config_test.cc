@@ -84,6 +84,12 @@ TEST(PrefillConfigTest, LayoutsOfRanksThatCannotWorkAreRefusedNamingTheField) {
               HasSubstr("process.context_parallel_size 4 with process.device cuda:0"));
   EXPECT_THAT(refusal([](PrefillConfig& c) { c.num_threads = 3; }),
               HasSubstr("process.num_threads 3 is less than process.context_parallel_size 4"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.data_parallel_size = 2; }),
+              HasSubstr("process.context_parallel_size 4 with process.data_parallel_size 2"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.tensor_parallel_size = 2; }),
+              HasSubstr("process.context_parallel_size 4 with process.tensor_parallel_size 2"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.expert_parallel_size = 2; }),
+              HasSubstr("process.expert_parallel_size 2 is neither 1 nor the worker's number of ranks, 4"));
   EXPECT_THAT(refusal([](PrefillConfig& c) { c.chunked_prefill_size = 3; }),
               HasSubstr("process.chunked_prefill_size 3 is less than process.context_parallel_size 4"));
 }

@@ -38,7 +38,6 @@ namespace {
 
 // Everything that comes in is bounded by its sender and may not be refused; this bounds nothing but the reserve.
 constexpr size_t kMailboxCapacity = 4096;
-constexpr absl::string_view kSharedKv = "shared";  // of process.context_parallel_kv
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -49,7 +48,7 @@ bool Contains(const std::vector<std::string>& names, const std::string& name) {
 class Worker::Core final : public Outbox {
  public:
   Core(const PrefillConfig& config, const base::Clock& clock)
-      : config_(config), clock_(clock), metrics_("prefill"), prefill_metrics_(metrics_, config.context_parallel_size) {}
+      : config_(config), clock_(clock), metrics_("prefill"), prefill_metrics_(metrics_, config.num_ranks()) {}
   ~Core() override {
     admin_.reset();
     if (thread_ != nullptr) thread_->Stop();  // whoever still calls in finds a closed mailbox
@@ -77,8 +76,6 @@ class Worker::Core final : public Outbox {
   void Tell(const std::vector<PrefixPublisher::Told>& told);
   absl::StatusOr<std::vector<proto::SourceRank>> OfferLanes(const proto::HelloRequest& hello) const;
   std::string DescribeLinks() const;
-  absl::Status BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
-                             std::span<std::byte> pool);
   void AfterStep(const Engine& engine);
   worker_shell::WorkerVitals Vitals() const { return status_.Vitals(thread_->StepAge()); }
 
@@ -114,12 +111,15 @@ absl::Status Worker::Core::Start() {
   ASSIGN_OR_RETURN(devices_, worker_shell::OpenRankDevices({.device = config_.device,
                                                             .num_threads = config_.num_threads,
                                                             .instruction_level = config_.instruction_level},
-                                                           config_.context_parallel_size));
+                                                           config_.num_ranks()));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
                    worker_shell::ServedModel::Open(config_.cluster, devices_[0]->numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(config_.kv_cache_tokens);
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
-  const int64_t num_pools = config_.context_parallel_kv == kSharedKv ? 1 : config_.context_parallel_size;
+  // Ranks that deal sequences out share one.
+  const int64_t num_pools = config_.context_parallel_kv == "copied"
+                                ? std::max(config_.context_parallel_size, config_.tensor_parallel_size)
+                                : config_.tensor_parallel_size;
   RETURN_IF_ERROR(
       worker_shell::CheckRoomForPool(config_.kv_cache_tokens, num_pools * layout.pool_bytes(), available_bytes));
   ASSIGN_OR_RETURN(host_id_, worker_shell::HostId());
@@ -144,7 +144,16 @@ absl::Status Worker::Core::Start() {
                                                                 .is_epoch_readable = is_readable}));
   }
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
-  RETURN_IF_ERROR(BuildExecutor(model, layout, pool_bytes));
+  ASSIGN_OR_RETURN(
+      worker_shell::WorkerExecutor built,
+      model.BuildOnRanks(devices_, layout, pool_bytes, {.num_rows_max = config_.chunked_prefill_size},
+                         {.row_split = config_.context_parallel_size > 1  ? model::RowSplit::kInterleave
+                                       : config_.tensor_parallel_size > 1 ? model::RowSplit::kAllRows
+                                                                          : model::RowSplit::kBySequence,
+                          .kv_placement = num_pools > 1 ? model::KvPlacement::kCopied : model::KvPlacement::kShared,
+                          .spreads_experts = config_.expert_parallel_size > 1}));
+  executor_ = std::move(built.executor);
+  ranks_ = built.ranks;
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
@@ -211,26 +220,6 @@ absl::Status Worker::Core::Start() {
   LOG_INFO("prefill worker is ready", {"rpc_port", rpc_port()}, {"bootstrap_port", bootstrap_port()},
            {"admin_port", admin_port()}, {"kv_pages", layout.num_pages},
            {"chunked_prefill_size", config_.chunked_prefill_size});
-  return absl::OkStatus();
-}
-
-absl::Status Worker::Core::BuildExecutor(const worker_shell::ServedModel& model, const kvcache::KvLayout& layout,
-                                         std::span<std::byte> pool) {
-  const worker_shell::ExecutorOptions options{.num_rows_max = config_.chunked_prefill_size};
-  if (devices_.size() == 1) {
-    ASSIGN_OR_RETURN(executor_, model.BuildExecutor(*devices_[0], layout, pool, options));
-    return absl::OkStatus();
-  }
-  std::vector<kernels::Backend*> devices;
-  for (const auto& device : devices_) devices.push_back(device.get());
-  ASSIGN_OR_RETURN(auto ranks,
-                   model.BuildRankGroup(devices, layout, pool, options,
-                                        config_.context_parallel_kv == kSharedKv ? model::KvPlacement::kShared
-                                                                                 : model::KvPlacement::kCopied));
-  LOG_INFO("ranks share the rows of a step", {"context_parallel_size", config_.context_parallel_size},
-           {"context_parallel_kv", config_.context_parallel_kv});
-  ranks_ = ranks.get();
-  executor_ = std::move(ranks);
   return absl::OkStatus();
 }
 

@@ -12,6 +12,10 @@ namespace tandem::worker_shell {
 
 RankMetrics::RankMetrics(base::Metrics& m, int num_ranks) {
   for (int rank = 0; rank < num_ranks; ++rank) {
+    expert_rows_.emplace_back(m.AddCounter("tandem_expert_rows_total",
+                                           "Rows that a rank's experts have computed, where experts are spread over "
+                                           "ranks; a row counts at each expert.",
+                                           {{"rank", absl::StrCat(rank)}}));
     for (const absl::string_view collective : model::kCollectiveNames) {
       const base::MetricLabels labels = {{"rank", absl::StrCat(rank)}, {"collective", std::string(collective)}};
       series_.push_back(
@@ -29,6 +33,7 @@ RankMetrics::RankMetrics(base::Metrics& m, int num_ranks) {
 
 void RankMetrics::Update(const model::RankGroup& group) {
   TANDEM_CHECK(group.size() * model::kCollectiveNames.size() == series_.size(), "a series for each rank");
+  for (int rank = 0; rank < group.size(); ++rank) expert_rows_[rank].Set(group.num_expert_pairs(rank));
   for (size_t i = 0; i < series_.size(); ++i) {
     const auto rank = static_cast<int>(i / model::kCollectiveNames.size());
     const auto collective = static_cast<model::Collective>(i % model::kCollectiveNames.size());

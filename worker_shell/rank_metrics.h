@@ -22,7 +22,8 @@ class RankMetrics final {
     MirroredCounter bytes;
     MirroredCounter microseconds;
   };
-  std::vector<Series> series_;  // [rank][collective]
+  std::vector<Series> series_;                // [rank][collective]
+  std::vector<MirroredCounter> expert_rows_;  // [rank]
 };
 
 }  // namespace tandem::worker_shell

@@ -19,6 +19,7 @@ namespace tandem::worker_shell {
 namespace {
 
 constexpr uint64_t kDummySeed = 1;  // both workers of a pair make the same
+constexpr absl::string_view kSplitNames[] = {"interleave", "by sequence", "all rows"};  // of model::RowSplit
 
 absl::Span<uint8_t> BytesOf(std::span<std::byte> pool) {
   return {reinterpret_cast<uint8_t*>(pool.data()), pool.size()};
@@ -97,16 +98,36 @@ kvcache::KvLayout ServedModel::LayoutFor(int64_t num_tokens) const {
       .num_layers = num_layers(), .num_pages = num_tokens / kvcache::kPageTokens, .kv_cache_dtype = kv_cache_dtype_};
 }
 
-absl::StatusOr<std::unique_ptr<model::RankGroup>> ServedModel::BuildRankGroup(
-    absl::Span<kernels::Backend* const> backends, const kvcache::KvLayout& layout, std::span<std::byte> pool,
-    const ExecutorOptions& options, model::KvPlacement kv_placement) const {
-  model::DeepseekModelOptions model_options = ModelOptions(layout, options);
-  model_options.kv_placement = kv_placement;
-  if (checkpoint_ != nullptr) {
-    return model::RankGroup::Create(backends, checkpoint_, layout, BytesOf(pool), model_options);
+absl::StatusOr<WorkerExecutor> ServedModel::BuildOnRanks(absl::Span<const std::unique_ptr<kernels::Backend>> devices,
+                                                         const kvcache::KvLayout& layout, std::span<std::byte> pool,
+                                                         const ExecutorOptions& options,
+                                                         const RankLayout& ranks) const {
+  WorkerExecutor built;
+  if (devices.size() == 1) {
+    ASSIGN_OR_RETURN(built.executor, BuildExecutor(*devices[0], layout, pool, options));
+    return built;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<const model::ModelWeights> weights, MakeWeights(*backends[0]));
-  return model::RankGroup::Create(backends, std::move(weights), layout, BytesOf(pool), model_options);
+  model::DeepseekModelOptions model_options = ModelOptions(layout, options);
+  model_options.row_split = ranks.row_split;
+  model_options.kv_placement = ranks.kv_placement;
+  model_options.spreads_experts = ranks.spreads_experts;
+  std::vector<kernels::Backend*> backends;
+  for (const auto& device : devices) backends.push_back(device.get());
+  std::unique_ptr<model::RankGroup> group;
+  if (checkpoint_ != nullptr) {
+    ASSIGN_OR_RETURN(group, model::RankGroup::Create(backends, checkpoint_, layout, BytesOf(pool), model_options));
+  } else {
+    ASSIGN_OR_RETURN(std::shared_ptr<const model::ModelWeights> weights, MakeWeights(*backends[0]));
+    ASSIGN_OR_RETURN(group,
+                     model::RankGroup::Create(backends, std::move(weights), layout, BytesOf(pool), model_options));
+  }
+  LOG_INFO("ranks share the rows of a step", {"ranks", group->size()},
+           {"split", kSplitNames[static_cast<size_t>(ranks.row_split)]},
+           {"kv", ranks.kv_placement == model::KvPlacement::kShared ? "shared" : "copied"},
+           {"experts", ranks.spreads_experts ? "spread" : "on every rank"});
+  built.ranks = group.get();
+  built.executor = std::move(group);
+  return built;
 }
 
 absl::StatusOr<std::unique_ptr<model::ModelExecutor>> ServedModel::BuildExecutor(kernels::Backend& backend,

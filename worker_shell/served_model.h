@@ -26,6 +26,19 @@
 
 namespace tandem::worker_shell {
 
+// How the ranks of a worker divide its work; one alone has nothing to divide.
+struct RankLayout {
+  model::RowSplit row_split = model::RowSplit::kInterleave;
+  model::KvPlacement kv_placement = model::KvPlacement::kCopied;
+  bool spreads_experts = false;
+};
+
+// What runs a worker's steps, and the same as a group where there are several ranks, else null.
+struct WorkerExecutor {
+  std::unique_ptr<model::ModelExecutor> executor;
+  const model::RankGroup* ranks = nullptr;
+};
+
 struct ExecutorOptions {
   int num_rows_max = 1;                       // of one batch
   bool writes_back_kv = true;                 // whether somebody reads, in the pool, what the executor writes
@@ -56,12 +69,10 @@ class ServedModel final {
                                                                       const kvcache::KvLayout& layout,
                                                                       std::span<std::byte> pool,
                                                                       const ExecutorOptions& options) const;
-  // The same on several ranks, one on each backend; pool: rank 0's.
-  absl::StatusOr<std::unique_ptr<model::RankGroup>> BuildRankGroup(absl::Span<kernels::Backend* const> backends,
-                                                                   const kvcache::KvLayout& layout,
-                                                                   std::span<std::byte> pool,
-                                                                   const ExecutorOptions& options,
-                                                                   model::KvPlacement kv_placement) const;
+  // The same on as many ranks as there are devices, at least one; pool: rank 0's.
+  absl::StatusOr<WorkerExecutor> BuildOnRanks(absl::Span<const std::unique_ptr<kernels::Backend>> devices,
+                                              const kvcache::KvLayout& layout, std::span<std::byte> pool,
+                                              const ExecutorOptions& options, const RankLayout& ranks) const;
 
  private:
   ServedModel() = default;

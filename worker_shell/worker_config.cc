@@ -32,6 +32,18 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
              "With device cpu, threads that share the arithmetic of a step; 0 takes every processor that this process "
              "may use. Tokens do "
              "not depend on it. Workers that share a host and are busy at the same time do better with a part each.");
+  schema.Int("process.data_parallel_size", &config.data_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
+             "Ranks among which the sequences of every step are dealt out (data-parallel attention): threads of this "
+             "process, which divide process.num_threads among them and share its KV pool. Tokens and KV bytes do not "
+             "depend on it.");
+  schema.Int(
+      "process.tensor_parallel_size", &config.tensor_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
+      "Ranks that divide the outputs of every layer (tensor parallelism): heads, MLPs' width, vocabulary. Threads "
+      "of this process, which divide process.num_threads among them and keep a KV pool each. Tokens and KV bytes "
+      "do not depend on it.");
+  schema.Int("process.expert_parallel_size", &config.expert_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
+             "1: every rank computes its rows' experts itself. As many as the worker has ranks: each rank has a part "
+             "of the experts, and rows travel to them. Tokens do not depend on it.");
   schema.Choice(
       "process.instruction_level", &config.instruction_level, {"auto", "baseline", "avx2", "avx512", "avx512_bf16"},
       "Instruction set of the arithmetic; auto takes the best that the processor has. Tokens do not depend on "
@@ -70,6 +82,34 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
                {.unit = "tokens", .min = 0, .max = int64_t{1} << 40},
                "The most tokens whose pages are kept for that, rounded down to whole pages; 0: as many as the KV pool "
                "holds. They give way to requests in any case.");
+}
+
+absl::Status ValidateRanks(const WorkerConfig& config, absl::Span<const RankField> fields) {
+  RankField asked;
+  for (const RankField& field : fields) {
+    if (field.size == 1) continue;
+    if (asked.size > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(asked.name, " ", asked.size, " with ", field.name, " ", field.size,
+                                                     ": a worker's ranks divide its work in one way"));
+    }
+    asked = field;
+  }
+  const int num_ranks = asked.size;
+  const absl::string_view size_field = asked.name;
+  if (config.expert_parallel_size != 1 && config.expert_parallel_size != num_ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("process.expert_parallel_size ", config.expert_parallel_size,
+                                                   " is neither 1 nor the worker's number of ranks, ", num_ranks));
+  }
+  if (num_ranks == 1) return absl::OkStatus();
+  if (config.device != "cpu") {
+    return absl::InvalidArgumentError(absl::StrCat(size_field, " ", num_ranks, " with process.device ", config.device,
+                                                   ": several ranks run with device cpu only"));
+  }
+  if (config.num_threads != 0 && config.num_threads < num_ranks) {
+    return absl::InvalidArgumentError(absl::StrCat("process.num_threads ", config.num_threads, " is less than ",
+                                                   size_field, " ", num_ranks, ": a thread for each rank at least"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateWorker(const WorkerConfig& config) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "base/config.h"
 #include "base/peer_security.h"
 #include "worker_shell/cluster_config.h"
@@ -25,6 +27,9 @@ struct WorkerConfig {
   int admin_port = 0;
   std::string device = "cpu";
   int num_threads = 0;  // 0: every processor that the process may use
+  int data_parallel_size = 1;
+  int tensor_parallel_size = 1;
+  int expert_parallel_size = 1;
   std::string instruction_level = "auto";
   int64_t kv_cache_tokens = 16384;
   int max_running_requests = 32;
@@ -44,5 +49,11 @@ struct WorkerConfig {
 void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config);
 // What single ranges cannot say. INVALID_ARGUMENT naming the fields.
 absl::Status ValidateWorker(const WorkerConfig& config);
+// Whether the worker can run on as many ranks as these fields ask for, at most one of which may be above 1.
+struct RankField {
+  absl::string_view name;
+  int size = 1;
+};
+absl::Status ValidateRanks(const WorkerConfig& config, absl::Span<const RankField> fields);
 
 }  // namespace tandem::worker_shell

@@ -1,4 +1,4 @@
-"""A prefill worker on several ranks answers as one process does, and says what its ranks sent; layouts that cannot work stop its start."""
+"""Workers on several ranks answer as one process does, and say what their ranks sent; layouts that cannot work stop its start."""
 
 import re
 import subprocess
@@ -18,8 +18,9 @@ FIELDS = [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.9, "seed": 11}]
 )
 def test_two_ranks_answer_as_one_process_does(fresh_cluster, micro, tokenizer, kv_cache_dtype, record_bytes, lane):  # noqa: F811
     prompt = prompt_ids(tokenizer, LONG_QUESTION, thinking=False)
-    ranks = {"context_parallel_size": 2}
-    options = {"kv_cache_dtype": kv_cache_dtype, "lanes": (lane,), "chunked_prefill_size": 100, "prefill": ranks}
+    options = {"kv_cache_dtype": kv_cache_dtype, "lanes": (lane,), "chunked_prefill_size": 100}
+    options["prefill"] = {"context_parallel_size": 2, "expert_parallel_size": 2}
+    options["decode"] = {"data_parallel_size": 2, "expert_parallel_size": 2}
     with fresh_cluster(**options) as cluster, cluster.openai() as client:
         for sampling in FIELDS:
             tokens = generate(micro, prompt, kv_cache_dtype=kv_cache_dtype, **sampling)
@@ -33,12 +34,28 @@ def test_two_ranks_answer_as_one_process_does(fresh_cluster, micro, tokenizer, k
         computed = cluster.prefill.metric("tandem_prompt_tokens_total")
         assert sum(float(sent) for _, sent in series) == computed * LAYERS * record_bytes
         assert "\n1 all_gather " in get(cluster.prefill.admin + "/statusz")[1]
+        assert "\n1 all_to_all " in get(cluster.decode.admin + "/statusz")[1]
+
+
+def test_sides_of_different_layouts_answer_as_one_process_does(fresh_cluster, micro, tokenizer):  # noqa: F811
+    prompt = prompt_ids(tokenizer, LONG_QUESTION, thinking=False)
+    tensor_parallel = {"tensor_parallel_size": 2, "expert_parallel_size": 2}
+    with fresh_cluster(prefill=tensor_parallel, decode={"tensor_parallel_size": 2}) as cluster, cluster.openai() as client:
+        for sampling in FIELDS:
+            tokens = generate(micro, prompt, **sampling)
+            assert plain(client, messages=LONG_QUESTION, max_tokens=MAX_TOKENS, **sampling).content == text_of(tokenizer, tokens)
+        cluster.wait_at_rest()
+        for worker in (cluster.prefill, cluster.decode):
+            assert "\n1 all_gather " in get(worker.admin + "/statusz")[1]
 
 
 REFUSED = {
     "process.context_parallel_strategy zigzag is not served": {"context_parallel_strategy": "zigzag"},
     "process.context_parallel_size 2 with process.device cuda:0": {"device": "cuda:0"},
     "process.chunked_prefill_size 1 is less than process.context_parallel_size 2": {"chunked_prefill_size": 1},
+    "process.context_parallel_size 2 with process.data_parallel_size 4": {"data_parallel_size": 4},
+    "process.context_parallel_size 2 with process.tensor_parallel_size 2": {"tensor_parallel_size": 2},
+    "process.expert_parallel_size 3 is neither 1 nor the worker's number of ranks, 2": {"expert_parallel_size": 3},
     "process.num_threads 1 is less than process.context_parallel_size 2": {"num_threads": 1},
 }
 

@@ -1,8 +1,10 @@
 // Proves that a prefill worker on several ranks serves as one on one does: the tokens of one process without any
 // engine, whatever the chunks, the cache format and the placement of the ranks' pools; that the bytes that ranks send
 // are those of docs/parallelism.md; and that /statusz shows them.
-#include <algorithm>
+#include <map>
+#include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,13 +21,16 @@ using ::testing::HasSubstr;
 class RanksTest : public TwoWorkersFixture {
  protected:
   static std::vector<uint32_t> Expected(uint64_t seed, int num_prompt_tokens, int max_new_tokens, float temperature) {
+    static std::map<std::tuple<uint64_t, int, int, float>, std::vector<uint32_t>> known;
+    std::vector<uint32_t>& expected = known[{seed, num_prompt_tokens, max_new_tokens, temperature}];
+    if (!expected.empty()) return expected;
     model::TestModel model(model::MakeTestCheckpoint("v32-micro", 1), {.num_rows_max = 512});
     const auto tokens = generate::Generate(model.model(), model::GoldenTokens(num_prompt_tokens, kVocabSize),
                                            {.sampling = {.temperature = temperature, .seed = seed},
                                             .max_new_tokens = max_new_tokens,
                                             .stop_token_ids = {}});
     EXPECT_TRUE(tokens.ok()) << tokens.status();
-    return {tokens->tokens.begin(), tokens->tokens.end()};
+    return expected = {tokens->tokens.begin(), tokens->tokens.end()};
   }
   // Prompts that share steps; some steps have fewer rows than there are ranks.
   void ExpectRightAnswers() {
@@ -79,6 +84,44 @@ TEST_F(RanksTest, OnAnyNumberOfRanksTheTokensAreThoseOfOneProcess) {
     TearDown();
   }
 }
+
+struct Layouts {
+  int prefill_cp = 1, prefill_dp = 1, decode_dp = 1;
+  bool spreads_experts = false;
+  int prefill_tp = 1, decode_tp = 1;
+};
+void PrintTo(const Layouts& layouts, std::ostream* out) {
+  *out << "prefill cp " << layouts.prefill_cp << " dp " << layouts.prefill_dp << " tp " << layouts.prefill_tp
+       << ", decode dp " << layouts.decode_dp << " tp " << layouts.decode_tp
+       << (layouts.spreads_experts ? ", experts spread" : "");
+}
+
+// Every number of ranks of either side meets every one of the other, and experts on every rank and spread.
+class LayoutsOfBothSidesTest : public RanksTest, public ::testing::WithParamInterface<Layouts> {};
+
+TEST_P(LayoutsOfBothSidesTest, ServeEachOther) {
+  context_parallel_size_ = GetParam().prefill_cp;
+  prefill_data_parallel_size_ = GetParam().prefill_dp;
+  decode_data_parallel_size_ = GetParam().decode_dp;
+  spreads_experts_ = GetParam().spreads_experts;
+  prefill_tensor_parallel_size_ = GetParam().prefill_tp;
+  decode_tensor_parallel_size_ = GetParam().decode_tp;
+  ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}, /*chunked_prefill_size=*/100));
+  ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
+  router_->AwaitPeer(true);
+  ExpectRightAnswers();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pairs, LayoutsOfBothSidesTest,
+    ::testing::Values(Layouts{1, 1, 2, false}, Layouts{1, 1, 4, true}, Layouts{2, 1, 1, true}, Layouts{2, 1, 2, true},
+                      Layouts{2, 1, 4, false}, Layouts{4, 1, 1, false}, Layouts{4, 1, 2, true}, Layouts{4, 1, 4, true},
+                      Layouts{8, 1, 1, true}, Layouts{8, 1, 2, false}, Layouts{8, 1, 4, true}, Layouts{1, 2, 1, true},
+                      Layouts{1, 2, 2, false}, Layouts{1, 2, 4, true}, Layouts{1, 4, 1, false}, Layouts{1, 4, 2, true},
+                      Layouts{1, 4, 4, false}, Layouts{1, 1, 1, true, 2, 2}, Layouts{1, 1, 4, false, 2, 1},
+                      Layouts{1, 1, 2, true, 2, 1}, Layouts{1, 1, 1, false, 2, 1}, Layouts{4, 1, 1, true, 1, 2},
+                      Layouts{8, 1, 1, false, 1, 2}, Layouts{2, 1, 1, false, 1, 2}, Layouts{1, 2, 1, true, 1, 2},
+                      Layouts{1, 4, 1, false, 1, 2}, Layouts{1, 1, 1, false, 1, 2}));
 
 TEST_F(RanksTest, RanksThatShareAPoolSendNothing) {
   context_parallel_size_ = 2;

@@ -64,6 +64,9 @@ class TwoWorkersFixture : public ::testing::Test {
     config.chunked_prefill_size = chunked_prefill_size;
     config.context_parallel_size = context_parallel_size_;
     config.context_parallel_kv = context_parallel_kv_;
+    config.data_parallel_size = prefill_data_parallel_size_;
+    config.tensor_parallel_size = prefill_tensor_parallel_size_;
+    if (spreads_experts_) config.expert_parallel_size = config.num_ranks();
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
@@ -82,6 +85,9 @@ class TwoWorkersFixture : public ::testing::Test {
     config.rpc_port = config.admin_port = 0;
     config.kv_cache_tokens = kv_tokens_;
     config.speculative_adaptive = false;
+    config.data_parallel_size = decode_data_parallel_size_;
+    config.tensor_parallel_size = decode_tensor_parallel_size_;
+    if (spreads_experts_) config.expert_parallel_size = config.num_ranks();
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
@@ -130,6 +136,11 @@ class TwoWorkersFixture : public ::testing::Test {
   int context_parallel_size_ = 1;
   std::string context_parallel_kv_ = "copied";
   int num_drafts_ = 0;  // of both workers: cluster.speculative.num_steps
+  int prefill_data_parallel_size_ = 1;
+  int decode_data_parallel_size_ = 1;
+  int prefill_tensor_parallel_size_ = 1;
+  int decode_tensor_parallel_size_ = 1;
+  bool spreads_experts_ = false;
   std::unique_ptr<prefill::Worker> prefill_;
   std::unique_ptr<decode::Worker> decode_;
   std::unique_ptr<tests::RouterEnd> router_;
