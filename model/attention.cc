@@ -72,12 +72,13 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   const ModelConfig& c = run.config;
   Workspace& ws = run.workspace;
   const int64_t rows = run.num_rows();
+  const bool chooses = !run.shares_selection;
   ASSIGN_OR_RETURN(const Activation in, Quantize(run.backend, c, normed, ws.normed_q));
 
   // What is cached of the rows does not depend on their queries.
   RETURN_IF_ERROR(run.backend.BeginBeside());
   RETURN_IF_ERROR(WriteLatentRecords(run, weights, in));
-  RETURN_IF_ERROR(ProjectIndexKeys(run, weights.indexer, in));
+  if (chooses) RETURN_IF_ERROR(ProjectIndexKeys(run, weights.indexer, in));
   RETURN_IF_ERROR(run.backend.EndBeside());
 
   const Matrix<Bf16> q_a = ws.q_a.Slice(0, rows);
@@ -85,7 +86,7 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
   RETURN_IF_ERROR(run.backend.RmsNorm({.x = q_a, .weight = weights.q_a_layernorm, .eps = c.rms_norm_eps, .y = q_a}));
   ASSIGN_OR_RETURN(const Activation q_latent, Quantize(run.backend, c, q_a, ws.q_a_q));
   RETURN_IF_ERROR(ShowStage(run, "qr", q_a));
-  RETURN_IF_ERROR(ProjectIndexQueries(run, weights.indexer, q_latent));
+  if (chooses) RETURN_IF_ERROR(ProjectIndexQueries(run, weights.indexer, q_latent));
 
   const int64_t heads = weights.w_uk.shape[0];  // this rank's
   const Matrix<Bf16> q_rows(ws.q.data, {rows, heads * c.qk_head_dim()});
@@ -99,9 +100,9 @@ absl::Status RunAttention(const LayerRun& run, const AttentionWeights& weights, 
       {.q_nope = q.Columns(0, c.qk_nope_head_dim), .w_uk = weights.w_uk, .q_latent = absorbed}));
 
   RETURN_IF_ERROR(run.backend.JoinBeside());
-  RETURN_IF_ERROR(FinishIndexWeights(run));
+  if (chooses) RETURN_IF_ERROR(FinishIndexWeights(run));
   RETURN_IF_ERROR(records_written());
-  RETURN_IF_ERROR(SelectPositions(run));
+  if (chooses) RETURN_IF_ERROR(SelectPositions(run));
 
   const Cube<Bf16> latent_out(ws.latent_out.data, {rows, heads, kLatentDim});
   RETURN_IF_ERROR(Attend(run, absorbed, q_rope, latent_out));

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "model/decoder_layer.h"
+#include "model/index_cache.h"
 
 namespace tandem::model {
 namespace {
@@ -62,6 +63,7 @@ absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache:
     return absl::InvalidArgumentError(absl::StrCat("num_positions_max is ", options.num_positions_max,
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
+  RETURN_IF_ERROR(IndexCachePattern(options.index_topk_pattern, /*freq=*/0, config.num_hidden_layers).status());
   if (options.device_buffers.num_pages > 0 && (options.writes_back_kv || options.group != nullptr)) {
     return absl::InvalidArgumentError(
         "device buffers are of a decode worker's one rank: they exclude writes_back_kv and further ranks");
@@ -157,7 +159,8 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
       rope_table_(rope_memory_.Allocate<float>(options.num_positions_max * kvcache::kRopeDim),
                   {options.num_positions_max, kvcache::kRopeDim}),
       softmax_scale_(static_cast<float>(kernels::YarnSoftmaxScaleFactor(config_.yarn.factor, config_.mscale_all_dim) /
-                                        std::sqrt(static_cast<double>(config_.qk_head_dim())))) {
+                                        std::sqrt(static_cast<double>(config_.qk_head_dim())))),
+      index_topk_pattern_(options.index_topk_pattern) {
   under_way_.reserve(layout.num_layers);
   if (IsTensorParallel(options)) {
     columns_.emplace(*group_, config_, options.num_rows_max);
@@ -235,6 +238,7 @@ absl::Status DeepseekModel::RunLayer(int layer, const LayerWeights& weights, Res
                      .rope_table = rope_table_,
                      .softmax_scale = softmax_scale_,
                      .layer = layer,
+                     .shares_selection = SharesSelection(index_topk_pattern_, layer),
                      .kv_cache_dtype = layout_.kv_cache_dtype,
                      .buffers = buffers,
                      .latent_pages = buffers != nullptr ? buffers->LatentPages(layer) : kv_.LatentPages(layer),
@@ -273,6 +277,7 @@ absl::Status DeepseekModel::Finish(int begin, int end) {
   }
   RETURN_IF_ERROR(backend_.Synchronize());
   for (int layer = 0; layer < end - begin; ++layer) {
+    if (SharesSelection(index_topk_pattern_, begin + layer)) continue;  // counted where they were chosen
     for (int row = 0; row < plan_.num_batch_rows(); ++row) num_nan_index_logits_ += counts[layer * stride + row];
   }
   return absl::OkStatus();

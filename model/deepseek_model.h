@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct DeepseekModelOptions {
   // HiSparse where it has pages: the pool stays on the host, rows see their sequences' device buffers. Not together
   // with writes_back_kv: what is computed goes back a step later. Steps are not recorded then.
   DeviceBufferOptions device_buffers;
+  std::string index_topk_pattern;  // Index Cache, of IndexCachePattern; empty: every layer chooses for itself
   TensorTap tap;
   // Where this is one rank of several that share the rows of every batch; outlives the model. All ranks have equal
   // options, are given the same batches and the same spans for what they give, of which each writes its own rows (with
@@ -164,6 +166,7 @@ class DeepseekModel final : public ModelExecutor {
   kernels::BackendMemory rope_memory_;
   kernels::Matrix<float> rope_table_;  // [num_positions_max, 64]
   const float softmax_scale_;
+  const std::string index_topk_pattern_;
   std::vector<LayerUnderWay> under_way_;
   // Steps of one shape: rows and bound of contexts.
   struct StepOfShape {

@@ -90,15 +90,18 @@ TEST_F(DeviceModelTest, TheWholeModelMatchesTheReferenceWithinNoise) {
   GoldenModel(Fp8Case("v32-tiny", "v32-tiny", {64, 65, 1000}), device_).ExpectTheWholeModelMatchesWithinNoise();
 }
 
-// Trained weights turn no noise into other choices: the specification's distance, and every argmax.
+// Trained weights turn noise into few other choices: the specification's distance, and where an argmax is another the
+// reference's two largest logits are closer than noise moves them.
 TEST_F(DeviceModelTest, TheWholeOfTheTrainedModelMatchesTheReference) {
   for (const GoldenCase& golden_case : {Fp8Case("tandem-tiny", "tandem-tiny", {135, 200}),
                                         Fp8Case("tandem-tiny-bf16", "tandem-tiny", {200}, KvCacheDtype::kBfloat16)}) {
     const GoldenModel golden(golden_case, device_);
     for (const int n : golden_case.contexts) {
       const auto result = golden.RunWhole(n);
+      const RunBound bound = golden.BoundOf(n, "whole");
       EXPECT_LE(result.d, kWholeDistanceMax);
-      EXPECT_EQ(result.num_other_argmax, 0);
+      EXPECT_LE(result.other_gap_max, bound.decided_gap);
+      EXPECT_LE(result.num_other_argmax, bound.argmax_other * n);
     }
   }
 }

@@ -40,6 +40,8 @@ const GoldenCase kTinyBf16{"v32-tiny-bf16", "v32-tiny", {65, 200}, kvcache::KvCa
 const GoldenCase kTinyCalmBf16{"v32-tiny-calm-bf16", "v32-tiny-calm", {65, 1000}, kvcache::KvCacheDtype::kBfloat16};
 const GoldenCase kTrained{"tandem-tiny", "tandem-tiny", {135, 200}};
 const GoldenCase kTrainedBf16{"tandem-tiny-bf16", "tandem-tiny", {200}, kvcache::KvCacheDtype::kBfloat16};
+const GoldenCase kIndexCache{
+    .name = "v32-micro-index-cache", .checkpoint = "v32-micro", .contexts = {200}, .index_topk_pattern = "FS"};
 
 std::string NameOfCase(const ::testing::TestParamInfo<GoldenCase>& info) {
   return absl::StrReplaceAll(info.param.name, {{"-", "_"}});
@@ -132,7 +134,15 @@ TEST_P(WholeGoldenTest, TheWholeModelMatchesTheReferenceWithinNoise) {
   GoldenModel(GetParam()).ExpectTheWholeModelMatchesWithinNoise();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WholeGoldenTest, ::testing::Values(kMicro, kTiny, kTrained, kTrainedBf16), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Models, WholeGoldenTest, ::testing::Values(kMicro, kTiny, kTrained, kTrainedBf16, kIndexCache),
+                         NameOfCase);
+
+TEST(IndexCacheGoldenTest, LayersThatChooseForThemselvesAreNoticed) {
+  GoldenCase without = kIndexCache;
+  without.index_topk_pattern.clear();
+  const GoldenModel golden(without);
+  EXPECT_GT(golden.RunWhole(200).median_row_d, golden.BoundOf(200, "whole").median_row_d);
+}
 
 class StageGoldenTest : public ::testing::TestWithParam<GoldenCase> {
  protected:

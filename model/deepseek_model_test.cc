@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu_backend.h"
 #include "model/testing/edited_checkpoint.h"
@@ -336,6 +337,36 @@ TEST_F(DeepseekModelTest, RefusesAPoolOfAnotherShape) {
   EXPECT_EQ(create(layout, {.num_positions_max = 163841}).message(),
             "num_positions_max is 163841, allowed 1 to 163840");
   EXPECT_TRUE(create(layout, {}).ok());
+}
+
+// Index Cache: what a layer 'S' attends to is what the layer before chose, in every chunking, and a context that
+// index_topk holds knows no difference.
+TEST(IndexCacheTest, ASharedChoiceIsThatOfTheLayerBefore) {
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  constexpr int kTokens = 70;
+  const int topk = checkpoint->config().index_topk;
+  const std::vector<int32_t> tokens = GoldenTokens(kTokens, checkpoint->config().vocab_size);
+  const auto run = [&](const std::string& pattern, int chunk) {
+    TestModel model(checkpoint, {.index_topk_pattern = pattern});
+    TestSequence sequence = model.NewSequence(kTokens);
+    return model.Append(sequence, tokens, chunk).logits;
+  };
+  const std::vector<float> own = run("", kTokens), shared = run("FS", kTokens);
+  EXPECT_EQ(run("FF", kTokens), own);
+  EXPECT_EQ(run("FS", 13), shared);
+  const int64_t same = int64_t{topk} * checkpoint->config().vocab_size;
+  EXPECT_TRUE(std::equal(own.begin(), own.begin() + same, shared.begin()));
+  EXPECT_FALSE(std::equal(own.begin() + same, own.end(), shared.begin() + same)) << "the layers chose alike by chance";
+}
+
+TEST(IndexCacheTest, APatternOfAnotherLengthIsRefused) {
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  const kvcache::KvLayout layout{.num_layers = checkpoint->config().num_hidden_layers, .num_pages = 2};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  kernels::CpuBackend backend(1);
+  const auto model = DeepseekModel::Create(backend, checkpoint, layout, absl::MakeSpan(pool),
+                                           {.num_positions_max = 64, .index_topk_pattern = "FSF"});
+  EXPECT_THAT(model.status().message(), ::testing::HasSubstr("index_topk_pattern has 3 letters"));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct LayerRun {
   Workspace& workspace;
   kernels::Matrix<const float> rope_table;  // [positions, 64]
   float softmax_scale = 0;
-  int layer = 0;  // its id, num_hidden_layers for the MTP layer
+  int layer = 0;                  // its id, num_hidden_layers for the MTP layer
+  bool shares_selection = false;  // workspace.selected is that of a layer before (index_cache.h)
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;
   DeviceBuffers* buffers = nullptr;       // null: latent_pages are the pool's
   kernels::Matrix<uint8_t> latent_pages;  // [num_pages, LatentPageBytes(kv_cache_dtype)]

@@ -24,15 +24,10 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                 "Checkpoint folder in Hugging Face layout; the router reads its tokenizer and configuration.");
   schema.Int64("cluster.context_length", &config->context_length, {.unit = "tokens", .min = 0, .max = 1 << 24},
                "Prompt and answer of one request together; 0 takes the checkpoint's max_position_embeddings.");
-  schema.String("cluster.kv_cache_dtype", &config->kv_cache_dtype,
-                "The workers' setting, which they check: here so that one cluster section serves all three services.");
-  schema.String("cluster.page_size", &config->page_size,
-                "The workers' setting, which they check: here so that one cluster section serves all three services.");
-  schema.String("cluster.load_format", &config->load_format,
-                "The workers' setting, which they check: here so that one cluster section serves all three services.");
-  for (const char* const field : {"num_steps", "topk", "num_draft_tokens"}) {
+  for (const char* const field : {"kv_cache_dtype", "page_size", "load_format", "index_topk_pattern", "index_topk_freq",
+                                  "speculative.num_steps", "speculative.topk", "speculative.num_draft_tokens"}) {
     schema.String(
-        absl::StrCat("cluster.speculative.", field), &config->speculative,
+        absl::StrCat("cluster.", field), &config->of_workers,
         "The workers' setting, which they check: here so that one cluster section serves all three services.");
   }
   schema.String("process.served_model_name", &config->served_model_name,

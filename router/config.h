@@ -16,10 +16,7 @@ struct RouterConfig {
   // cluster:
   std::string model_path;
   int64_t context_length = 0;  // 0 = the checkpoint's
-  std::string kv_cache_dtype;  // of the workers, as those below: what is written there changes nothing here
-  std::string page_size;
-  std::string load_format;
-  std::string speculative;
+  std::string of_workers;      // their settings: what is written there changes nothing here
   bool allows_auto_truncate = false;
 
   // process:

@@ -26,6 +26,13 @@ void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
                 "1,152. Rotary keys are BF16 and index keys FP8 (132 bytes) in either.");
   schema.Int64("cluster.context_length", &config.context_length, {.unit = "tokens", .min = 0, .max = 1 << 20},
                "Longest sequence, prompt and generated tokens together; 0 takes max_position_embeddings.");
+  schema.String(
+      "cluster.index_topk_pattern", &config.index_topk_pattern,
+      "Index Cache, a letter for each layer: F chooses the positions that its rows attend to, S takes those of "
+      "the nearest F before it. Changes answers. Empty: index_topk_freq says.");
+  schema.Int("cluster.index_topk_freq", &config.index_topk_freq, {.unit = "layers", .min = 0, .max = 1024},
+             "Index Cache by a rule: layer l chooses where max(l - 1, 0) is a multiple of this, else it is an S. "
+             "Changes answers. 0: every layer chooses for itself.");
   schema.Int(
       "cluster.speculative.num_steps", &config.speculative.num_steps,
       {.unit = "drafts", .min = 0, .max = kSpeculativeStepsMax},

@@ -26,6 +26,8 @@ struct ClusterConfig {
   int page_size = 64;                       // tokens
   std::string kv_cache_dtype = "fp8_e4m3";  // one of kvcache::kKvCacheDtypeNames
   int64_t context_length = 0;               // 0: the checkpoint's
+  std::string index_topk_pattern;           // Index Cache: F or S for each layer; empty: index_topk_freq
+  int index_topk_freq = 0;                  // 0: every layer chooses for itself
   SpeculativeConfig speculative;
 };
 

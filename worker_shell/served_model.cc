@@ -12,6 +12,7 @@
 #include "kvtransfer/fingerprint.h"
 #include "model/deepseek_model.h"
 #include "model/dummy_weights.h"
+#include "model/index_cache.h"
 #include "model/token_mask/token_bytes.h"
 #include "proto/page_key.h"
 
@@ -61,15 +62,21 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
                      ", the checkpoint has no MTP layer (num_nextn_predict_layers is 0): it must be 0"));
   }
   served.context_length_ = config.context_length > 0 ? config.context_length : model.max_position_embeddings;
-  served.fingerprint_ = kvtransfer::BuildFingerprint({.model_hash = served.hash_,
-                                                      .kv_cache_dtype = config.kv_cache_dtype,
-                                                      .kv_layout = kvtransfer::KvLayoutName(served.kv_cache_dtype_),
-                                                      .page_size = config.page_size,
-                                                      .num_layers = served.num_layers(),
-                                                      .has_mtp = served.has_mtp_,
-                                                      .index_cache_pattern = "all",
-                                                      .dense_threshold = model.index_topk,
-                                                      .numerics_id = std::string(numerics_id)});
+  auto pattern = model::IndexCachePattern(config.index_topk_pattern, config.index_topk_freq, model.num_hidden_layers);
+  if (!pattern.ok()) {
+    return absl::Status(pattern.status().code(), absl::StrCat("cluster.", pattern.status().message()));
+  }
+  served.index_topk_pattern_ = *std::move(pattern);
+  served.fingerprint_ = kvtransfer::BuildFingerprint(
+      {.model_hash = served.hash_,
+       .kv_cache_dtype = config.kv_cache_dtype,
+       .kv_layout = kvtransfer::KvLayoutName(served.kv_cache_dtype_),
+       .page_size = config.page_size,
+       .num_layers = served.num_layers(),
+       .has_mtp = served.has_mtp_,
+       .index_cache_pattern = served.index_topk_pattern_.empty() ? "all" : served.index_topk_pattern_,
+       .dense_threshold = model.index_topk,
+       .numerics_id = std::string(numerics_id)});
   return served;
 }
 
@@ -153,7 +160,8 @@ model::DeepseekModelOptions ServedModel::ModelOptions(const kvcache::KvLayout& l
           .num_positions_max = std::min(context_length_, layout.num_pages * kvcache::kPageTokens),
           .with_mtp = has_mtp_,
           .writes_back_kv = options.writes_back_kv,
-          .device_buffers = options.device_buffers};
+          .device_buffers = options.device_buffers,
+          .index_topk_pattern = index_topk_pattern_};
 }
 
 absl::StatusOr<std::shared_ptr<const model::ModelWeights>> ServedModel::MakeWeights(kernels::Backend& backend) const {

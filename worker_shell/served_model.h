@@ -89,6 +89,7 @@ class ServedModel final {
   bool has_mtp_ = false;  // the MTP layer is served, not only there
   proto::Fingerprint fingerprint_;
   int64_t context_length_ = 0;
+  std::string index_topk_pattern_;
 };
 
 }  // namespace tandem::worker_shell

@@ -203,7 +203,8 @@ TestModel GoldenModel::BuildModel(int n) const {
                                  .num_positions_max = n,
                                  .num_pages = kvcache::PagesForTokens(n) + 3,
                                  .kv_cache_dtype = case_.kv_cache_dtype,
-                                 .backend = &backend_});
+                                 .backend = &backend_,
+                                 .index_topk_pattern = case_.index_topk_pattern});
 }
 
 RunBound GoldenModel::BoundOfALayerAlone(int n, const std::string& run) const {

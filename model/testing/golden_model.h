@@ -29,6 +29,7 @@ struct GoldenCase {
   std::string bounds_of = {};
   int bounds_context = 0;
   Noise noise = Noise::kFp32;
+  std::string index_topk_pattern = {};  // Index Cache
 };
 inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
 

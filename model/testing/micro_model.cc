@@ -58,6 +58,7 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
                                       .writes_back_kv = options.writes_back_kv,
                                       .records_steps = options.records_steps,
                                       .device_buffers = options.device_buffers,
+                                      .index_topk_pattern = options.index_topk_pattern,
                                       .tap = options.tap});
   TANDEM_CHECK(model.ok(), model.status().message());
   model_ = *std::move(model);

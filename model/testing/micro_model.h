@@ -41,6 +41,7 @@ class TestModel final {
     bool writes_back_kv = true;
     bool records_steps = true;
     DeviceBufferOptions device_buffers;
+    std::string index_topk_pattern = {};
   };
   TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options);
 

@@ -296,6 +296,7 @@ class Options:
     router: dict = dataclasses.field(default_factory=dict)
     prefill: dict = dataclasses.field(default_factory=dict)
     decode: dict = dataclasses.field(default_factory=dict)
+    shared: dict = dataclasses.field(default_factory=dict)  # further settings of cluster:
     kv_cache_dtype: str = "fp8_e4m3"
     num_drafts: int = DRAFTS
     prefill_checkpoint: Path | None = None  # where it is to be another than decode's
@@ -394,7 +395,7 @@ class Cluster:
             "page_size": 64,
             "kv_cache_dtype": self.options.kv_cache_dtype,
             "speculative": {"num_steps": self.options.num_drafts},
-        }
+        } | self.options.shared
 
     def _start_role(self, role):
         if role == "router":

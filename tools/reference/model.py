@@ -27,6 +27,7 @@ class Switches:
     fp8_latent: bool = True
     fp8_indexer: bool = True
     bf16_rounding: bool = True
+    index_topk_pattern: str = ""  # Index Cache: F or S for each main layer; empty: every layer chooses for itself
     absorbed: bool = True  # attention in the 576-wide form; False: keys and values expanded per head
 
 
@@ -38,6 +39,7 @@ class Output:
     final_hidden: np.ndarray
     index_margin: list = field(default_factory=list)
     router_margin: list = field(default_factory=list)
+    selected: np.ndarray | None = None  # of the layer that chose last
 
 
 class Model:
@@ -111,7 +113,7 @@ class Model:
         else:
             a, residual = ops.add_rms_norm(x, residual, norm, self.bf16)
         stage("input", a)
-        x = self._attention(prefix + "self_attn.", a, out, stage)
+        x = self._attention(layer, prefix + "self_attn.", a, out, stage)
         stage("attention", x)
         f, residual = ops.add_rms_norm(x, residual, self._weight(prefix + "post_attention_layernorm"), self.bf16)
         stage("ffn_input", f)
@@ -124,7 +126,7 @@ class Model:
         stage("ffn", x)
         return x, residual
 
-    def _attention(self, prefix, a, out, stage):
+    def _attention(self, layer, prefix, a, out, stage):
         c = self.config
         tokens, heads = len(a), c.num_attention_heads
         cos, sin = ops.rope_table(np.arange(tokens), self._frequencies)
@@ -143,7 +145,11 @@ class Model:
         if self.switches.fp8_latent:
             latent = self.bf16(dtypes.dequantise(*dtypes.quantise(latent)))
 
-        selected = self._index(prefix + "indexer.", a, qr, cos, sin, out, stage)
+        if self.switches.index_topk_pattern[layer : layer + 1] == "S":
+            selected = out.selected
+            out.index_margin.append(out.index_margin[-1])
+        else:
+            selected = out.selected = self._index(prefix + "indexer.", a, qr, cos, sin, out, stage)
         allowed = np.zeros((tokens, tokens), bool)
         for t, row in enumerate(selected):
             allowed[t, row[row >= 0]] = True

@@ -31,6 +31,7 @@ class Golden:
 
 
 BF16_LATENT = model.Switches(fp8_latent=False)  # the records of kv_cache_dtype bfloat16
+INDEX_CACHE = model.Switches(index_topk_pattern="FS")
 
 GOLDENS = {
     "v32-micro": Golden("v32-micro", (1, 16, 17, 40, 200), stage_context=40),
@@ -50,6 +51,8 @@ GOLDENS = {
     "tandem-tiny-bf16": Golden(
         "tandem-tiny", (200,), has_layers=False, switches=BF16_LATENT, is_dialogue=True
     ),
+    # The second layer's choices are left to the first.
+    "v32-micro-index-cache": Golden("v32-micro", (200,), has_layers=False, switches=INDEX_CACHE),
 }
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16
