@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "decode_worker/hisparse/device_pages.h"
 #include "decode_worker/token_messages.h"
+#include "decode_worker/transfer_report.h"
 #include "kvcache/kv_layout.h"
 #include "worker_shell/sampling.h"
 
@@ -147,6 +148,7 @@ void Engine::Generate(GenerateRequest generate) {
   Request& request = *owned;
   request.generate = std::move(generate);
   request.arrival = next_arrival_++;
+  request.arrived_at = clock_.Now();
   const proto::GenerateHead& head = request.generate.head;
   if (head.remaining_time_us() > 0) {
     request.deadline =
@@ -410,6 +412,9 @@ bool Engine::TakePromptLogprobs(Request& request, const proto::FirstToken& first
 
 void Engine::Handle(kvtransfer::TransferReady& output) {
   Request& request = *by_epoch_.at(output.epoch);
+  if (request.transfers.size() < kTransferReportsMax) {
+    request.transfers.push_back(ReportOf(output.times, request.arrived_at));
+  }
   if (request.phase != Phase::kTransferring) {
     // The transfer was aborted while its last page landed: Ready came first, and the pages are ours to give back.
     GiveBackPages(request);

@@ -205,6 +205,7 @@ void Engine::SendEnded(const Request& request) {
     ended.mutable_error()->set_code(static_cast<int>(error.code()));
     ended.mutable_error()->set_message(std::string(error.message()));
   }
+  ended.mutable_transfers()->Add(request.transfers.begin(), request.transfers.end());
   if (!routers_.IsKnown(router)) return;
   EndedLog::Entry entry{.key = request.generate.key,
                         .arrival = request.arrival,

@@ -66,17 +66,19 @@ struct Request {
   GenerateRequest generate;
   worker_shell::DrawRules draws;
   uint64_t arrival = 0;                                // age: lower is older
+  absl::Duration arrived_at;                           // point of the clock
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
   Phase phase = Phase::kWaiting;
   std::vector<Sequence> sequences;        // by choice
   uint32_t num_cached_prompt_tokens = 0;  // prefill's, once a choice has its first token
   proto::PromptLogprobs prompt_logprobs;  // prefill's, once choice 0 has its first token; empty unless wanted
 
-  int num_joined_pages = 0;        // of the prompt: held before its transfer began, and not fetched
-  uint64_t epoch = 0;              // of the transfer under way, 0 where there is none
-  int num_open_epochs = 0;         // not yet confirmed by the peer
-  std::optional<Outcome> outcome;  // set: it ends as soon as nothing is held any more
-  bool was_retried_stale = false;  // ABORTED and DATA_LOSS are each tried again once
+  int num_joined_pages = 0;                      // of the prompt: held before its transfer began, and not fetched
+  uint64_t epoch = 0;                            // of the transfer under way, 0 where there is none
+  int num_open_epochs = 0;                       // not yet confirmed by the peer
+  std::vector<proto::TransferReport> transfers;  // kTransferReportsMax at most
+  std::optional<Outcome> outcome;                // set: it ends as soon as nothing is held any more
+  bool was_retried_stale = false;                // ABORTED and DATA_LOSS are each tried again once
   bool was_retried_data_loss = false;
 
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(generate.prompt_tokens.size()); }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "kvtransfer/page_grid.h"
 #include "kvtransfer/peer_lanes.h"
+#include "kvtransfer/transfer_times.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
@@ -59,6 +60,7 @@ struct TargetEpoch {
   bool is_released = false;      // PagesReleased is out
   bool has_peer_let_go = false;  // it said so, or it is down
   bool owes_abort_ack = false;
+  TransferTimes times;
 };
 
 struct OutstandingFetch {

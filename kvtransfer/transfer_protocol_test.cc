@@ -43,6 +43,43 @@ TEST(TransferProtocolTest, BringsAPromptOverAndComesToRest) {
   EXPECT_EQ(rig.source.counters().announced_bytes, 2 * 4 * kCellBytes);
 }
 
+TEST(TransferProtocolTest, TellsWhenItCameHowFar) {
+  TransferRig rig;
+  const auto seconds = [&] {
+    rig.clock.Advance(absl::Milliseconds(100));
+    return rig.clock.Now();
+  };
+  const absl::Duration started = seconds();
+  const uint64_t epoch = rig.Begin(rig.Request(200));
+  rig.Deliver();
+  const absl::Duration accepted = seconds();
+  rig.Accept(epoch);
+  rig.Deliver();
+  const absl::Duration first_layer = seconds();
+  rig.Compute(epoch, 0, 1, 0, 2);
+  rig.Deliver();
+  const absl::Duration first_chunk = seconds();
+  rig.Compute(epoch, 1, 2, 0, 2);
+  rig.Deliver();
+  const absl::Duration second_chunk = seconds();
+  rig.Compute(epoch, 0, 2, 2, 4);
+  rig.Sample(epoch, 0, 42);
+  rig.Deliver();
+  const absl::Duration ready = seconds();
+  rig.CompleteFetches();
+  const TransferTimes& times = rig.last_times;
+  EXPECT_EQ(times.started, started);
+  EXPECT_EQ(times.accepted, accepted);
+  EXPECT_EQ(times.first_announced, first_layer);
+  EXPECT_EQ(times.first_token, second_chunk);
+  EXPECT_EQ(times.ready, ready);
+  ASSERT_EQ(times.chunks.size(), 2u);
+  EXPECT_EQ(times.chunks[0].num_pages, 2);
+  EXPECT_EQ(times.chunks[0].at, first_chunk);
+  EXPECT_EQ(times.chunks[1].num_pages, 4);
+  EXPECT_EQ(times.chunks[1].at, second_chunk);
+}
+
 TEST(TransferProtocolTest, BringsBf16RecordsOverByteForByte) {
   TransferRig rig({.kv_cache_dtype = kvcache::KvCacheDtype::kBfloat16});
   const uint64_t epoch = rig.Begin(rig.Request(200));

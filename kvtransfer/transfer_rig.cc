@@ -178,6 +178,7 @@ void TransferRig::Drain() {
     } else if (auto* ready = std::get_if<TransferReady>(&output)) {
       lines.push_back(absl::StrCat("ready ", ready->epoch));
       if (!ready->prompt_hidden.empty()) absl::StrAppend(&lines.back(), " with hidden ", ready->prompt_hidden);
+      last_times = ready->times;
     } else if (auto* failed = std::get_if<TransferFailed>(&output)) {
       lines.push_back(absl::StrCat("failed ", failed->epoch, " ", failed->status.ToString()));
     } else if (auto* released = std::get_if<PagesReleased>(&output)) {

@@ -90,6 +90,7 @@ class TransferRig {
   std::deque<StartFetch> fetches;
   std::vector<std::string> lines;
   std::vector<proto::FirstToken> first_tokens;
+  TransferTimes last_times;                   // of the transfer that was ready last
   std::map<uint64_t, StartRequest> admitted;  // by epoch
 
  private:

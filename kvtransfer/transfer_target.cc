@@ -98,6 +98,7 @@ absl::StatusOr<uint64_t> TransferTarget::Begin(std::string_view peer_name, Trans
                     .deadline = now + request.remaining_time,
                     .next_repeat = now + options_.repeat_interval,
                     .abort = {}};
+  epoch.times.started = now;
   epoch.source_pages.resize(peer.num_source_ranks);
   if (request.generated_tokens.empty()) epoch.first_tokens.resize(request.num_choices);
   const TargetEpoch& stored = epochs_.emplace(id, std::move(epoch)).first->second;
@@ -166,13 +167,17 @@ void TransferTarget::Receive(std::string_view peer_name, const proto::TransferMe
 absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message) {
   switch (message.message_case()) {
     case proto::TransferMessage::kAccepted:
+      epoch.times.accepted = std::min(epoch.times.accepted, clock_->Now());
       return epoch.TakeAccepted(message.accepted(), peers_.at(epoch.peer).num_pages);
     case proto::TransferMessage::kAnnounce:
-      return epoch.TakeAnnounce(message.announce());
+      RETURN_IF_ERROR(epoch.TakeAnnounce(message.announce()));
+      NoteAnnounce(epoch, message.announce());
+      return absl::OkStatus();
     case proto::TransferMessage::kFirstToken: {
       const proto::FirstToken& token = message.first_token();
       ASSIGN_OR_RETURN(const bool is_new, epoch.TakeFirstToken(token));
       if (is_new) {
+        epoch.times.first_token = std::min(epoch.times.first_token, clock_->Now());
         outputs_.push_back(FirstTokenArrived{.epoch = id, .first_token = token});
       }
       return absl::OkStatus();
@@ -188,6 +193,17 @@ absl::Status TransferTarget::OnOpenMessage(uint64_t id, TargetEpoch& epoch, cons
       return absl::InternalError(
           absl::StrCat("prefill sent a message of type ", static_cast<int>(message.message_case())));
   }
+}
+
+// A chunk is complete with its last layer; repeats say nothing new.
+void TransferTarget::NoteAnnounce(TargetEpoch& epoch, const proto::Announce& announce) const {
+  TransferTimes& times = epoch.times;
+  const absl::Duration now = clock_->Now();
+  times.first_announced = std::min(times.first_announced, now);
+  const int num_before = times.chunks.empty() ? 0 : times.chunks.back().num_pages;
+  const int num_pages = static_cast<int>(announce.page_end());
+  if (static_cast<int64_t>(announce.layer_end()) != options_.layout.num_layers || num_pages <= num_before) return;
+  if (times.chunks.size() < TransferTimes::kChunksMax) times.chunks.push_back({.num_pages = num_pages, .at = now});
 }
 
 void TransferTarget::OnUnknownEpoch(const std::string& peer, const proto::TransferMessage& message) {
@@ -396,7 +412,9 @@ void TransferTarget::Advance(uint64_t id) {
     epoch.phase = TargetPhase::kReady;
     epoch.next_repeat = clock_->Now() + options_.repeat_interval;
     ++counters_.epochs_ready;
-    outputs_.push_back(TransferReady{.epoch = id, .prompt_hidden = epoch.prompt_hidden.value_or(std::string())});
+    epoch.times.ready = clock_->Now();
+    outputs_.push_back(
+        TransferReady{.epoch = id, .prompt_hidden = epoch.prompt_hidden.value_or(std::string()), .times = epoch.times});
     epoch.prompt_hidden.reset();
     proto::TransferMessage message = Envelope(id, epoch);
     message.mutable_done();

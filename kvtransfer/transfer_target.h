@@ -38,6 +38,7 @@
 #include "kvtransfer/peer_lanes.h"
 #include "kvtransfer/start_parts.h"
 #include "kvtransfer/target_epoch.h"
+#include "kvtransfer/transfer_times.h"
 #include "proto/kv_transfer.pb.h"
 
 namespace tandem::kvtransfer {
@@ -92,6 +93,7 @@ struct FirstTokenArrived {
 struct TransferReady {
   uint64_t epoch = 0;
   std::string prompt_hidden;  // as many bytes as the options say
+  TransferTimes times;
 };
 // At most once, before PagesReleased. UNAVAILABLE: the peer is silent, gone or its lane is dead. DATA_LOSS: a sum was
 // wrong twice. ABORTED: P no longer knows the epoch. DEADLINE_EXCEEDED. INTERNAL: P broke the protocol. Or P's cause.
@@ -200,6 +202,7 @@ class TransferTarget final {
 
   // An error fails the epoch.
   absl::Status OnOpenMessage(uint64_t id, TargetEpoch& epoch, const proto::TransferMessage& message);
+  void NoteAnnounce(TargetEpoch& epoch, const proto::Announce& announce) const;
   void OnUnknownEpoch(const std::string& peer, const proto::TransferMessage& message);
 
   // ---- Fetching ----

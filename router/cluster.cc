@@ -330,6 +330,9 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       if (link.role() == WorkerRole::kDecode) {
         ends_[link.index()].received = std::max(ends_[link.index()].received, ended.number());
       }
+      for (const proto::TransferReport& report : ended.transfers()) {
+        if (Request* request = FindRequest(link, ended.key())) request->listener->OnTransfer(report);
+      }
       return OnEnded(link, ended.key(), ended.has_error() ? StatusOf(ended.error()) : absl::OkStatus(),
                      ended.is_cancelled());
     }

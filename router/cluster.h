@@ -68,6 +68,8 @@ class RequestListener {
   virtual void OnTokens(GeneratedTokens tokens) = 0;
   virtual void OnEnded(const absl::Status& error, bool is_cancelled) = 0;
   virtual void OnWorkerLost(const absl::Status& cause) = 0;
+  // Just before OnEnded(), where its worker tells.
+  virtual void OnTransfer(const proto::TransferReport& report) {}
 };
 
 class Cluster final : private WorkerLinkListener {

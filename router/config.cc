@@ -156,6 +156,11 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.StringList(
       "process.cors.allowed_origins", &config->cors_origins,
       "Web pages that may read answers, as https://host or https://host:port; * for all; empty for none.");
+  schema.Int("process.timelines", &config->timelines, {.unit = "requests", .min = 0, .max = 65536},
+             "Requests that have ended whose timelines /debug/requests keeps, some 2 KB each, beside those of the last "
+             "hour whose clients waited longest; 0 keeps none, of running requests neither.");
+  schema.Duration("process.timeline_gap", &config->timeline_gap, absl::ZeroDuration(), absl::Hours(1),
+                  "A client's wait between two tokens that is longer is in its request's timeline.");
   schema.Choice("process.log_requests", &config->log_requests, {"none", "summary", "parameters", "prompts"},
                 "What is logged of each request: nothing; a line at its end; one at its begin, too, with its sampling; "
                 "its prompts, too, as text. Only prompts logs what clients have written.");

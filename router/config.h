@@ -71,6 +71,8 @@ struct RouterConfig {
   std::string tls_certificate_file;  // "" = plain HTTP
   std::string tls_key_file;
   std::string log_requests = "summary";
+  int timelines = 256;
+  absl::Duration timeline_gap = absl::Seconds(1);
 };
 
 // The schema writes into *config, which outlives it.

@@ -39,6 +39,7 @@
 #include "router/readiness.h"
 #include "router/shard.h"
 #include "router/status_board.h"
+#include "router/timeline/timeline_store.h"
 
 namespace tandem::router {
 namespace {
@@ -109,6 +110,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.pipeline.keepalive_interval = config.keepalive_interval;
   options.pipeline.unsent_bytes_max = static_cast<size_t>(config.unsent_bytes_max);
   options.pipeline.log = RequestLogOf(config.log_requests);
+  options.pipeline.timeline_gap = config.timeline_gap;
   return options;
 }
 
@@ -193,6 +195,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   RouterMetrics metrics;
   Readiness readiness;
   StatusBoard status_board;
+  TimelineStore timelines(static_cast<size_t>(config.timelines));
   AbortRelay abort_relay;
   WorkerDirectory directory;
   directory.SubscribeFailures([&](int num_failing) { metrics.discovery_sources_failing.Set(num_failing); });
@@ -215,6 +218,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                                         .metrics = &metrics,
                                         .readiness = &readiness,
                                         .status_board = &status_board,
+                                        .timelines = &timelines,
                                         .abort_relay = &abort_relay,
                                         .directory = config.allows_worker_changes ? &directory : nullptr,
                                         .access = &access,

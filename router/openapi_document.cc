@@ -390,6 +390,8 @@ std::string OpenApiDocument(const OpenApiLimits& limits) {
       {"/readyz", Text("get", "requests can be served")},
       {"/metrics", Text("get", "Prometheus")},
       {"/statusz", Text("get", "what runs, as tables")},
+      {"/debug/requests", Get("requests that run, ended last, or waited longest")},
+      {"/debug/requests/{id}", WithId(Get("what happened to one request, and when"))},
       {"/openapi.json", Get("this document")},
   };
   std::string out =

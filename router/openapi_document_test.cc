@@ -245,10 +245,12 @@ TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
                            "/health",
                            "/readyz",
                            "/metrics",
-                           "/statusz"}) {
+                           "/statusz",
+                           "/debug/requests",
+                           "/debug/requests/{id}"}) {
     EXPECT_TRUE(paths.contains(path)) << path;
   }
-  EXPECT_EQ(paths.size(), 25u);
+  EXPECT_EQ(paths.size(), 27u);
 }
 
 TEST(OpenApiDocumentTest, HasEveryPathWithItsErrors) {

@@ -31,10 +31,11 @@ uint64_t RoutingKeyOf(const GenerateOrder& order) {
 
 }  // namespace
 
-PromptRun::PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, std::string log_id,
-                     std::function<void()> wake)
+PromptRun::PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, int index,
+                     std::string log_id, std::function<void()> wake)
     : parts_(parts),
       deadline_(params.deadline),
+      index_(index),
       log_id_(std::move(log_id)),
       inbox_(std::move(wake)),
       state_(params),
@@ -91,6 +92,8 @@ void PromptRun::Begin(const PairChoice& pair) {
   order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
   parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
   request_id_ = parts_.cluster->Generate(pair, order_, &inbox_);
+  sent_at_ = Now();
+  Note("pick", sent_at_, sent_at_, pair_);
 }
 
 RequestState::Output PromptRun::BeginLate() {
@@ -104,6 +107,11 @@ RequestState::Output PromptRun::BeginLate() {
 
 std::optional<RequestState::Output> PromptRun::TakeEvent() {
   if (inbox_.empty()) return std::nullopt;
+  if (const auto* front = std::get_if<proto::TransferReport>(&inbox_.front())) {
+    NoteTransfer(*front);
+    inbox_.Pop();
+    return RequestState::Output();
+  }
   if (auto* front = std::get_if<GeneratedTokens>(&inbox_.front())) {
     const GeneratedTokens tokens = std::move(*front);
     inbox_.Pop();
@@ -133,6 +141,7 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
                               tokens.first_position + static_cast<int64_t>(tokens.tokens.size()));
   const int64_t num_new = state_.num_generated() - num_before;
   if (num_new > 0) {
+    NoteTokens(before, now);
     parts_.metrics->generation_tokens.Increment(static_cast<double>(num_new));
     if (num_before == 0) {
       parts_.metrics->time_to_first_token.Observe(absl::ToDoubleSeconds(state_.time_to_first_token()));
@@ -154,6 +163,7 @@ RequestState::Output PromptRun::OnAttemptFailed(const absl::Status& cause, bool 
     failover_.LooksFrom(decision.look_at);
   }
   failed_at_ = Now();
+  Note("attempt failed", failed_at_, failed_at_, absl::StrCat(state_.num_generated(), " tokens; ", cause.ToString()));
   state_.EndAttempt();
   parts_.cluster->EndAttempt(request_id_);
   RequestState::Output output = Follow(decision);
@@ -164,7 +174,46 @@ void PromptRun::LookAt(absl::Duration point) {
   const bool was_looking = look_at_ != absl::InfiniteDuration();
   look_at_ = point;
   const bool is_looking = look_at_ != absl::InfiniteDuration();
+  if (is_looking && !was_looking) looks_since_ = Now();
+  if (was_looking && !is_looking) Note("wait for workers", looks_since_, Now());
   if (is_looking != was_looking) parts_.metrics->requests_without_worker.Increment(is_looking ? 1 : -1);
+}
+
+void PromptRun::Note(const char* name, absl::Duration from, absl::Duration to, absl::string_view detail) {
+  if (parts_.timeline != nullptr) parts_.timeline->Add(name, TimelinePlace::kRouter, index_, from, to, detail);
+}
+
+// before: of the choice, its token before.
+void PromptRun::NoteTokens(absl::Duration before, absl::Duration now) {
+  if (parts_.timeline == nullptr) return;
+  if (before == absl::InfiniteDuration()) {
+    parts_.timeline->Waited(state_.time_to_first_token());
+    Note("first token", now, now);
+  } else if (now - before > parts_.gap_limit) {
+    parts_.timeline->Waited(now - before);
+    Note("gap", before, now, absl::StrCat("after ", state_.num_generated() - 1, " tokens of the prompt"));
+  }
+}
+
+// Decode counts from the arrival of what the router sent; the way there is not in it.
+void PromptRun::NoteTransfer(const proto::TransferReport& report) {
+  if (parts_.timeline == nullptr) return;
+  const auto at = [&](uint64_t us) { return sent_at_ + absl::Microseconds(us); };
+  const auto add = [&](const char* name, TimelinePlace place, uint64_t from, uint64_t to, absl::string_view detail) {
+    if (to != 0) parts_.timeline->Add(name, place, index_, at(from), at(to), detail);
+  };
+  add("reserve pages", TimelinePlace::kDecode, 0, report.started_us(), "");
+  add("wait for its turn", TimelinePlace::kPrefill, report.started_us(), report.accepted_us(), "");
+  uint64_t chunk_began_us = report.accepted_us();
+  uint32_t num_pages = 0;
+  for (const proto::TransferReport::Chunk& chunk : report.chunks()) {
+    add("chunk", TimelinePlace::kPrefill, chunk_began_us, chunk.at_us(),
+        absl::StrCat("pages ", num_pages, " to ", chunk.num_pages()));
+    chunk_began_us = chunk.at_us();
+    num_pages = chunk.num_pages();
+  }
+  add("sampled", TimelinePlace::kPrefill, report.first_token_us(), report.first_token_us(), "");
+  add("transfer", TimelinePlace::kTransfer, report.first_announced_us(), report.ready_us(), "");
 }
 
 RequestState::Output PromptRun::Follow(const Failover::Decision& decision) {
@@ -189,6 +238,8 @@ RequestState::Output PromptRun::GoOnElsewhere() {
   order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
   state_.BeginAttempt();
   parts_.cluster->GenerateAgain(request_id_, *pair, order_, state_.resumed_choices());
+  sent_at_ = Now();
+  Note("go on elsewhere", sent_at_, sent_at_, pair_);
   return RequestState::Output();
 }
 

@@ -21,6 +21,7 @@
 #include "router/request_inbox.h"
 #include "router/request_state.h"
 #include "router/resume_pace.h"
+#include "router/timeline/request_timeline.h"
 
 namespace tandem::router {
 
@@ -34,10 +35,12 @@ class PromptRun final {
     PairPolicy policy = PairPolicy::kLeastLoad;
     ResumePace* resume_pace = nullptr;
     std::optional<absl::Duration> failover_wait_max;  // nullopt: what fails is not tried again
+    RequestTimeline* timeline = nullptr;              // nullptr: none is kept
+    absl::Duration gap_limit;                         // longer waits for a token are in it
   };
 
-  // log_id: of the request, in log lines. wake: called after each event.
-  PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, std::string log_id,
+  // index: of the prompt in its request. log_id: of the request, in log lines. wake: called after each event.
+  PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, int index, std::string log_id,
             std::function<void()> wake);
   ~PromptRun();
   PromptRun(const PromptRun&) = delete;
@@ -74,11 +77,16 @@ class PromptRun final {
   RequestState::Output GoOnElsewhere();
   RequestState::Output Follow(const Failover::Decision& decision);
   void LookAt(absl::Duration point);
+  // Into the timeline, where one is kept.
+  void Note(const char* name, absl::Duration from, absl::Duration to, absl::string_view detail = "");
+  void NoteTokens(absl::Duration before, absl::Duration now);
+  void NoteTransfer(const proto::TransferReport& report);
   RequestState::Output CarryOut(RequestState::Output output);
   absl::Duration Now() const { return parts_.clock->Now(); }
 
   const Parts parts_;
   const absl::Duration deadline_;
+  const int index_;
   const std::string log_id_;
   RequestInbox inbox_;
   RequestState state_;
@@ -86,6 +94,8 @@ class PromptRun final {
   Failover failover_;
   absl::Duration failed_at_;                           // the latest attempt
   absl::Duration look_at_ = absl::InfiniteDuration();  // for a pair; before the first attempt or between two only
+  absl::Duration looks_since_;                         // while look_at_ is finite
+  absl::Duration sent_at_;                             // the latest attempt
   std::string pair_;
   uint64_t request_id_ = 0;
 };

@@ -25,7 +25,7 @@ class RequestInbox final : public RequestListener {
   struct WorkerLost {
     absl::Status cause;
   };
-  using WorkerEvent = std::variant<GeneratedTokens, Ended, WorkerLost>;
+  using WorkerEvent = std::variant<GeneratedTokens, Ended, WorkerLost, proto::TransferReport>;
 
   // wake is called after each event.
   explicit RequestInbox(std::function<void()> wake) : wake_(std::move(wake)) {}
@@ -42,6 +42,8 @@ class RequestInbox final : public RequestListener {
     events_.push_back(WorkerLost{cause});
     wake_();
   }
+
+  void OnTransfer(const proto::TransferReport& report) override { events_.push_back(report); }  // Ended wakes
 
   // Events in order; front() is there unless empty.
   bool empty() const { return events_.empty(); }

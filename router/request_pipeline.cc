@@ -76,6 +76,7 @@ class RequestPipeline::Run final {
         id_(http_id.is_clients ? endpoint.MakeId() : http_id.id),
         started_at_(Now()),
         wake_(*parts_.io_context) {
+    BeginTimeline();
     pipeline_.runs_.push_back(this);
     exchange_->SetObserver([this](ExchangeEvent event) {
       if (event == ExchangeEvent::kClientStalled) parts_.metrics->stalled_clients.Increment();
@@ -85,6 +86,7 @@ class RequestPipeline::Run final {
   }
   ~Run() {
     exchange_->SetObserver(nullptr);
+    if (timeline_ != nullptr) parts_.timelines->End(timeline_, Now());
     pipeline_.runs_.erase(std::find(pipeline_.runs_.begin(), pipeline_.runs_.end(), this));
   }
   Run(const Run&) = delete;
@@ -101,6 +103,8 @@ class RequestPipeline::Run final {
   bool is_answer_open() const { return is_answer_open_; }
 
  private:
+  void BeginTimeline();
+  void Note(const char* name, absl::Duration from, absl::Duration to, absl::string_view detail = "");
   // Waits in line until the request is in flight; what it returns else is the request's end.
   asio::awaitable<absl::Status> TakePlace();
   asio::awaitable<absl::StatusOr<PreparedRequest>> Prepare();
@@ -130,6 +134,12 @@ class RequestPipeline::Run final {
   // Says when to come again where the router or a worker is full.
   absl::Status Advised(absl::Status error) const;
 
+  // Of the client; "" where there is none, or where it is not one.
+  std::string TraceParent() const {
+    const absl::string_view header = exchange_->request().Header("traceparent");
+    return IsTraceParent(header) ? std::string(header) : std::string();
+  }
+
   absl::Duration Now() const { return parts_.clock->Now(); }
   bool MustWaitForReader() const { return exchange_->num_unsent_bytes() > settings_.unsent_bytes_max; }
   bool IsReleased() const;
@@ -147,6 +157,8 @@ class RequestPipeline::Run final {
   const absl::Duration started_at_;
   asio::steady_timer wake_;
   std::unique_ptr<Admission::Place> place_;
+  TimelineStore::Timeline timeline_;  // nullptr: none is kept
+  absl::Duration reader_waited_since_;
   std::optional<AnswerWriter> writer_;
   std::vector<std::unique_ptr<PromptRun>> prompts_;
   size_t num_whole_bytes_ = 0;  // its part of the pipeline's
@@ -165,6 +177,19 @@ class RequestPipeline::Run final {
   absl::Status give_up_;  // an error: the router gives the request up
 };
 
+void RequestPipeline::Run::BeginTimeline() {
+  if (parts_.timelines == nullptr) return;
+  timeline_ = parts_.timelines->Begin({.id = id_,
+                                       .http_id = http_id_,
+                                       .trace_parent = TraceParent(),
+                                       .began_at = started_at_,
+                                       .began_on = parts_.clock->WallTime()});
+}
+
+void RequestPipeline::Run::Note(const char* name, absl::Duration from, absl::Duration to, absl::string_view detail) {
+  if (timeline_ != nullptr) timeline_->Add(name, TimelinePlace::kRouter, 0, from, to, detail);
+}
+
 asio::awaitable<absl::Status> RequestPipeline::Run::TakePlace() {
   absl::StatusOr<std::unique_ptr<Admission::Place>> place = parts_.admission->Enter([this] { wake_.cancel(); });
   if (!place.ok()) co_return place.status();
@@ -182,6 +207,7 @@ asio::awaitable<absl::Status> RequestPipeline::Run::TakePlace() {
     wake_.expires_after(absl::ToChronoNanoseconds(left));
     co_await wake_.async_wait(kAwait);
   }
+  Note("queue", started_at_, Now());
   parts_.metrics->admission_wait.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   co_return absl::OkStatus();
 }
@@ -219,8 +245,17 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
   pipeline_.num_whole_bytes_ -= std::exchange(num_whole_bytes_, 0);
   const int http_status = status.code() == absl::StatusCode::kCancelled ? kClientLeftStatus : HttpStatusOf(status);
   parts_.metrics->CountRequest(http_status);
-  if (!prompts_.empty()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   const Usage usage = TotalUsage();
+  if (timeline_ != nullptr) {
+    Note("answer ends", Now(), Now(), finish);
+    timeline_->Ended({.http_status = http_status,
+                      .finish = finish,
+                      .error = std::string(status.message()),
+                      .num_prompt_tokens = usage.prompt_tokens,
+                      .num_generated = usage.completion_tokens,
+                      .took = Now() - started_at_});
+  }
+  if (!prompts_.empty()) parts_.metrics->e2e_request_latency.Observe(absl::ToDoubleSeconds(Now() - started_at_));
   absl::Duration ttft = absl::InfiniteDuration();
   for (const auto& prompt : prompts_) ttft = std::min(ttft, prompt->state().time_to_first_token());
   if (settings_.log == RequestLog::kNone) return;
@@ -335,13 +370,17 @@ void RequestPipeline::Run::TakeClientNews() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     if (now >= prompts_[i]->NextWakeup()) Apply(i, prompts_[i]->OnTime());
   }
-  if (std::exchange(is_drained_, false)) is_waiting_for_reader_ = false;
+  if (std::exchange(is_drained_, false) && std::exchange(is_waiting_for_reader_, false) &&
+      now - reader_waited_since_ > settings_.timeline_gap) {
+    Note("wait for the client to read", reader_waited_since_, now);
+  }
 }
 
 bool RequestPipeline::Run::WaitsForReader() {
   if (!is_answer_open_) return false;
   if (!is_waiting_for_reader_ && MustWaitForReader()) {
     is_waiting_for_reader_ = true;
+    reader_waited_since_ = Now();
     parts_.metrics->slow_readers.Increment();
     exchange_->NotifyWhenDrained();
   }
@@ -405,7 +444,10 @@ RequestView RequestPipeline::Run::View() const {
 }
 
 void RequestPipeline::Run::TakeIds(const PreparedRequest& prepared) {
-  if (!prepared.id.empty()) id_ = prepared.id;
+  if (!prepared.id.empty()) {
+    id_ = prepared.id;
+    if (timeline_ != nullptr) timeline_->Rename(id_);
+  }
   prompt_ids_ = prepared.prompt_ids;
   const size_t num_prompts = prepared.orders.size();
   for (size_t i = prompt_ids_.size(); i < num_prompts; ++i) {
@@ -443,14 +485,16 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.num_choices = num_choices_;
   params.started_at = started_at_;
   params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
-  const std::string trace_parent(exchange_->request().Header("traceparent"));
+  const std::string trace_parent = TraceParent();
   const PromptRun::Parts parts = {parts_.clock,
                                   parts_.cluster,
                                   parts_.metrics,
                                   &pipeline_.turn_,
                                   settings_.policy,
                                   &pipeline_.resume_pace_,
-                                  settings_.failover_wait_max};
+                                  settings_.failover_wait_max,
+                                  timeline_.get(),
+                                  settings_.timeline_gap};
   for (GenerateOrder& order : prepared.orders) {
     params.choice.max_new_tokens = order.is_prompt_only ? 0 : order.max_new_tokens;
     params.choice.min_new_tokens = order.min_new_tokens;
@@ -461,7 +505,8 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
     params.num_prompt_logprobs =
         order.prompt_logprobs_begin == 0 ? 0 : order.prompt.size() - order.prompt_logprobs_begin;
     order.trace_parent = trace_parent;
-    prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), id_, [this] { OnNews(); }));
+    prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), static_cast<int>(prompts_.size()),
+                                                   id_, [this] { OnNews(); }));
   }
 }
 
@@ -486,6 +531,7 @@ asio::awaitable<void> RequestPipeline::Run::Serve() {
   absl::StatusOr<PreparedRequest> prepared = co_await Prepare();
   exchange_->BodyDone();
   parts_.metrics->preparation_time.Observe(absl::ToDoubleSeconds(Now() - admitted_at));
+  Note("parse and tokenise", admitted_at, Now());
   if (!prepared.ok()) co_return Refuse(prepared.status());
   if (has_client_left_) co_return Refuse(absl::CancelledError("client left"));
   if (!give_up_.ok()) co_return Refuse(give_up_);

@@ -26,6 +26,7 @@
 #include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/resume_pace.h"
+#include "router/timeline/timeline_store.h"
 
 namespace boost::asio {
 class io_context;
@@ -54,6 +55,7 @@ struct PipelineSettings {
   int failovers_per_second = 200;  // of all requests; a burst of as many at once
   PairPolicy policy = PairPolicy::kPrefix;
   RequestLog log = RequestLog::kSummary;
+  absl::Duration timeline_gap = absl::Seconds(1);   // a longer wait for a token is in the request's timeline
   size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool;
                                                     // so are forms of answers, whatever their size
 };
@@ -78,6 +80,7 @@ class RequestPipeline final {
     Cluster* cluster = nullptr;
     Admission* admission = nullptr;
     RouterMetrics* metrics = nullptr;
+    TimelineStore* timelines = nullptr;  // shared by the shards; nullptr: none are kept
   };
 
   RequestPipeline(const Parts& parts, const PipelineSettings& settings);

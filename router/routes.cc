@@ -20,6 +20,7 @@
 #include "router/openapi_document.h"
 #include "router/pair_picker.h"
 #include "router/statusz.h"
+#include "router/timeline/timeline_text.h"
 #include "router/tokenize_answers.h"
 #include "router/worker_administration.h"
 
@@ -27,6 +28,7 @@ namespace tandem::router {
 namespace {
 
 constexpr char kModelsPath[] = "/v1/models";
+constexpr char kTimelinesPath[] = "/debug/requests";
 constexpr char kJson[] = "application/json";
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -119,6 +121,8 @@ const Routes::Route Routes::kRoutes[] = {
     {"/workers", "GET, HEAD, POST", kAdmin, nullptr, nullptr, &Routes::ServeWorkers},
     {"/workers/", "GET, HEAD, POST, DELETE", kAdmin, nullptr, nullptr, &Routes::ServeWorker},
     {"/statusz", kGet, kAdmin, nullptr, nullptr, &Routes::ServeStatusz},
+    {kTimelinesPath, kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
+    {"/debug/requests/", kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
 
     {"/openapi.json", kGet, kOpen, nullptr, nullptr, &Routes::ServeOpenApi},
     {"/health", kGet, kOpen, nullptr, nullptr, &Routes::ServeHealth},
@@ -274,6 +278,26 @@ void Routes::ServeReady(Exchanged exchange) {
 }
 
 void Routes::ServeMetrics(Exchanged exchange) { exchange->Respond(Text(200, parts_.metrics->Expose(), kMetricsText)); }
+
+void Routes::ServeTimelines(Exchanged exchange) {
+  const HttpRequest& request = exchange->request();
+  const absl::Duration now = parts_.clock->Now();
+  if (request.path == kTimelinesPath) {
+    return exchange->Respond(Text(200, TimelineListJson(*parts_.timelines, now), kJson));
+  }
+  const std::string id = request.path.substr(sizeof(kTimelinesPath));
+  const TimelineStore::Timeline timeline = parts_.timelines->Find(id);
+  if (timeline == nullptr) {
+    return exchange->Respond(ErrorResponse(
+        absl::NotFoundError(absl::StrCat("no request ", Quoted(id), " runs here or is among the last that did"))));
+  }
+  if (request.query.empty()) return exchange->Respond(Text(200, TimelineJson(timeline->snapshot(), now), kJson));
+  if (request.query == "format=perfetto") {
+    return exchange->Respond(Text(200, TimelineTrace(timeline->snapshot(), now), kJson));
+  }
+  exchange->Respond(ErrorResponse(
+      FieldError("format", absl::StrCat("the query is ", Quoted(request.query), ", it can be format=perfetto"))));
+}
 
 void Routes::ServeStatusz(Exchanged exchange) {
   PostStatus();

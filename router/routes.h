@@ -22,6 +22,7 @@
 #include "router/request_pipeline.h"
 #include "router/server_information.h"
 #include "router/status_board.h"
+#include "router/timeline/timeline_store.h"
 
 namespace tandem::router {
 
@@ -42,6 +43,7 @@ class Routes final : public HttpHandler {
     const CorsPolicy* cors = nullptr;
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
+    const TimelineStore* timelines = nullptr;
     int shard = 0;  // among those of readiness
   };
   Routes(const Parts& parts, std::string instance, ModelCard model_card);
@@ -78,6 +80,7 @@ class Routes final : public HttpHandler {
   void ServeHealth(Exchanged exchange);
   void ServeReady(Exchanged exchange);
   void ServeMetrics(Exchanged exchange);
+  void ServeTimelines(Exchanged exchange);
   void ServeStatusz(Exchanged exchange);
   RouterLoad LoadOfAllShards() const;
 

@@ -96,7 +96,8 @@ class Shard::Loop final {
                    .context = shared.context,
                    .cluster = &cluster_,
                    .admission = &admission_,
-                   .metrics = shared.metrics},
+                   .metrics = shared.metrics,
+                   .timelines = shared.timelines},
                   options.pipeline),
         shard_(shared.readiness->Join()),
         routes_({.pipeline = &pipeline_,
@@ -113,6 +114,7 @@ class Shard::Loop final {
                  .cors = shared.cors,
                  .readiness = shared.readiness,
                  .status_board = shared.status_board,
+                 .timelines = shared.timelines,
                  .shard = shard_},
                 options.instance, CardOf(*shared.context)),
         own_stall_(options.link_times.silence_max) {

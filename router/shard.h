@@ -26,6 +26,7 @@
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
 #include "router/status_board.h"
+#include "router/timeline/timeline_store.h"
 #include "router/worker_link.h"
 
 namespace tandem::router {
@@ -50,6 +51,7 @@ class Shard final {
     RouterMetrics* metrics = nullptr;
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
+    TimelineStore* timelines = nullptr;
     AbortRelay* abort_relay = nullptr;
     WorkerDirectory* directory = nullptr;  // that requests may change; nullptr: none may
     const AccessControl* access = nullptr;

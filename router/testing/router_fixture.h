@@ -39,6 +39,7 @@ class RouterTest : public testing::Test {
             .metrics = &metrics_,
             .readiness = &readiness_,
             .status_board = &status_board_,
+            .timelines = &timelines_,
             .abort_relay = &abort_relay_,
             .access = &access_,
             .cors = &cors_,
@@ -74,6 +75,7 @@ class RouterTest : public testing::Test {
   RouterMetrics metrics_;
   Readiness readiness_;
   StatusBoard status_board_;
+  TimelineStore timelines_{64};
   const std::unique_ptr<base::PeerSecurity> peers_ = base::PeerSecurity::None(base::RealClock());
   AbortRelay abort_relay_;
   AccessControl access_;
