@@ -35,13 +35,19 @@ void WarnIfReadableByAll(const std::string& file) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text, const std::string& source) {
+absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text, const std::string& source,
+                                                         std::vector<std::string>* attributes) {
   std::vector<std::string> keys;
   int line_number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++line_number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || absl::StartsWith(line, "#")) continue;
+    if (attributes != nullptr) {
+      const size_t end = std::min(line.find_first_of(" \t"), line.size());
+      attributes->emplace_back(absl::StripAsciiWhitespace(line.substr(end)));
+      line = line.substr(0, end);
+    }
     if (line.size() < kAccessKeyBytesMin) {
       return absl::InvalidArgumentError(absl::StrCat(source, ": the key in line ", line_number, " has ", line.size(),
                                                      " bytes, must have at least ", kAccessKeyBytesMin));
@@ -56,22 +62,25 @@ absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text,
   return keys;
 }
 
-absl::StatusOr<std::vector<std::string>> ReadAccessKeyFile(const std::string& file) {
+absl::StatusOr<std::vector<std::string>> ReadAccessKeyFile(const std::string& file,
+                                                           std::vector<std::string>* attributes) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return absl::NotFoundError(absl::StrCat("cannot read file of access keys ", file));
   WarnIfReadableByAll(file);
-  return ParseAccessKeys(std::string(std::istreambuf_iterator<char>(stream), {}), file);
+  return ParseAccessKeys(std::string(std::istreambuf_iterator<char>(stream), {}), file, attributes);
 }
 
 AccessKeyDigests::AccessKeyDigests(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) digests_.push_back(DigestOf(key));
 }
 
-bool AccessKeyDigests::Has(absl::string_view key) const {
+int AccessKeyDigests::Find(absl::string_view key) const {
   const std::array<uint8_t, 32> digest = DigestOf(key);
-  bool has_key = false;
-  for (const auto& known : digests_) has_key |= CRYPTO_memcmp(known.data(), digest.data(), known.size()) == 0;
-  return has_key;
+  int found = -1;
+  for (size_t i = 0; i < digests_.size(); ++i) {
+    if (CRYPTO_memcmp(digests_[i].data(), digest.data(), digest.size()) == 0) found = static_cast<int>(i);
+  }
+  return found;
 }
 
 absl::string_view BearerKey(absl::string_view authorization) {

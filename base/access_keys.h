@@ -17,9 +17,12 @@ inline constexpr size_t kAccessKeyBytesMin = 8;
 // One key a line, blank lines and lines that begin with '#' aside. INVALID_ARGUMENT names `source` and the line, never
 // the key: no key at all, one that is shorter than kAccessKeyBytesMin, or one with other than printable ASCII or with a
 // space.
-absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text, const std::string& source);
+// attributes: where given, what stands behind each key's first space; else nothing may.
+absl::StatusOr<std::vector<std::string>> ParseAccessKeys(absl::string_view text, const std::string& source,
+                                                         std::vector<std::string>* attributes = nullptr);
 // NOT_FOUND where the file cannot be read. Warns of a file that everybody on the machine may read.
-absl::StatusOr<std::vector<std::string>> ReadAccessKeyFile(const std::string& file);
+absl::StatusOr<std::vector<std::string>> ReadAccessKeyFile(const std::string& file,
+                                                           std::vector<std::string>* attributes = nullptr);
 
 // A set of keys of which only digests are kept. Immutable, for any thread.
 class AccessKeyDigests final {
@@ -28,8 +31,9 @@ class AccessKeyDigests final {
   explicit AccessKeyDigests(const std::vector<std::string>& keys);
 
   bool empty() const { return digests_.empty(); }
-  // Looks at every digest, and at every byte of each.
-  bool Has(absl::string_view key) const;
+  // Both look at every digest, and at every byte of each.
+  bool Has(absl::string_view key) const { return Find(key) >= 0; }
+  int Find(absl::string_view key) const;  // its place; -1 where it is not there
 
  private:
   std::vector<std::array<uint8_t, 32>> digests_;

@@ -79,7 +79,7 @@ std::string Engine::Describe() const {
   for (const auto& [peer, status] : peers_) {
     absl::StrAppend(&text, peer, status.is_usable() ? " yes " : " no ", status.detail(), "\n");
   }
-  return text;
+  return absl::StrCat(text, "\n", transfer_.Describe());
 }
 
 }  // namespace tandem::decode

@@ -11,6 +11,8 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
       engine_(m),
       hisparse_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that prefill has not confirmed.")),
+      transfer_oldest_epoch_(m.AddGauge("tandem_kv_transfer_oldest_epoch_seconds",
+                                        "Age of the oldest open transfer; 0 where none is open.")),
       transfer_held_pages_(m.AddGauge("tandem_kv_transfer_held_pages", "Pages of transfers under way.")),
       transfer_outstanding_fetches_(m.AddGauge("tandem_kv_transfer_outstanding_fetches", "Fetches under way.")),
       transfer_outstanding_bytes_(m.AddGauge("tandem_kv_transfer_outstanding_bytes", "Bytes of fetches under way.")),
@@ -104,6 +106,7 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   hisparse_.Update(engine.device_buffer_counters(), engine.device_pages(), counters.swap_outs);
   const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
   transfer_open_epochs_.Set(static_cast<double>(ledger.open_epochs));
+  transfer_oldest_epoch_.Set(absl::ToDoubleSeconds(engine.transfer().OldestEpochAge()));
   transfer_held_pages_.Set(static_cast<double>(ledger.held_pages));
   transfer_outstanding_fetches_.Set(static_cast<double>(ledger.outstanding_fetches));
   transfer_outstanding_bytes_.Set(static_cast<double>(ledger.outstanding_bytes));

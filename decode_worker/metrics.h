@@ -37,6 +37,7 @@ class DecodeMetrics final {
   worker_shell::EngineMetrics engine_;
   HiSparseMetrics hisparse_;
   prometheus::Gauge& transfer_open_epochs_;
+  prometheus::Gauge& transfer_oldest_epoch_;
   prometheus::Gauge& transfer_held_pages_;
   prometheus::Gauge& transfer_outstanding_fetches_;
   prometheus::Gauge& transfer_outstanding_bytes_;

@@ -27,6 +27,7 @@ struct SourceEpoch {
   proto::RequestKey key;
   std::optional<StartAssembly> start;  // until it is complete
   int num_first_tokens = 0;            // that will be sampled here
+  absl::Duration began;                // for people alone
   absl::Duration deadline = absl::InfiniteDuration();
   int first_page = 0;  // pages before it are D's already
   int num_pages = 0;

@@ -14,6 +14,7 @@ namespace tandem::kvtransfer {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -78,6 +79,31 @@ TEST(TransferProtocolTest, TellsWhenItCameHowFar) {
   EXPECT_EQ(times.chunks[0].at, first_chunk);
   EXPECT_EQ(times.chunks[1].num_pages, 4);
   EXPECT_EQ(times.chunks[1].at, second_chunk);
+}
+
+TEST(TransferProtocolTest, BothSidesTellWhatTheyHoldForWhomAndUntilWhen) {
+  TransferRig rig({.lease = absl::Seconds(2)});
+  TransferRequest request = rig.Request(200);
+  request.remaining_time = absl::Minutes(4);
+  const uint64_t epoch = rig.Begin(std::move(request));
+  rig.Deliver();
+  EXPECT_THAT(rig.source.Describe(),
+              HasSubstr("000000000000000a/0 in_line 0 0 decode-0/0000000000000064 decode says Done, "
+                        "else the deadline in 4m"));
+  rig.Accept(epoch);
+  rig.Compute(epoch, 0, 1, 0, 4);
+  rig.Deliver();
+  rig.clock.Advance(absl::Milliseconds(300));
+  EXPECT_THAT(rig.source.Describe(), HasSubstr("4/8_announced 4 300ms"));
+  EXPECT_THAT(rig.target.Describe(), HasSubstr("arriving 4 "));
+  EXPECT_THAT(rig.target.Describe(), HasSubstr("300ms prefill:8998 pages and sums, else the deadline in 3m59.7s"));
+  EXPECT_EQ(rig.source.OldestEpochAge(), absl::Milliseconds(300));
+  EXPECT_EQ(rig.target.OldestEpochAge(), absl::Milliseconds(300));
+  rig.source.LinkDown(kDecode);
+  rig.clock.Advance(absl::Milliseconds(500));
+  EXPECT_THAT(rig.source.Describe(), HasSubstr("its lease lapses in 1.5s: decode is gone"));
+  rig.Advance(absl::Milliseconds(1500));
+  EXPECT_EQ(rig.source.OldestEpochAge(), absl::ZeroDuration());
 }
 
 TEST(TransferProtocolTest, BringsBf16RecordsOverByteForByte) {

@@ -127,6 +127,7 @@ void TransferSource::OnStart(const EpochId& id, const proto::TransferMessage& me
     SourceEpoch epoch;
     epoch.key = message.key();
     epoch.start.emplace(message.key(), start, clock_->Now());
+    epoch.began = clock_->Now();
     epoch.deadline = epoch.start->request().deadline;
     it = epochs_.emplace(id, std::move(epoch)).first;
   }

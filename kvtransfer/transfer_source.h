@@ -129,6 +129,9 @@ class TransferSource final {
   bool IsReadable(const EpochId& id) const;
   SourceLedger ledger() const;
   const SourceCounters& counters() const { return counters_; }
+  // A line for each open epoch, for people: what it holds, for whom, and what ends it.
+  std::string Describe() const;
+  absl::Duration OldestEpochAge() const;  // zero where none is open
   // Everything that decides what it does next, counters left out: for state hashes in enumerations.
   void AppendState(std::vector<uint64_t>& state) const;
 

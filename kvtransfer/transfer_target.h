@@ -191,6 +191,9 @@ class TransferTarget final {
   std::vector<TargetOutput> TakeOutputs();
   TargetLedger ledger() const;
   const TargetCounters& counters() const { return counters_; }
+  // A line for each open epoch, for people: what it holds, for whom, and what ends it.
+  std::string Describe() const;
+  absl::Duration OldestEpochAge() const;  // zero where none is open
   // Everything that decides what it does next, counters left out: two machines with equal states behave alike. For
   // state hashes in enumerations.
   void AppendState(std::vector<uint64_t>& state) const;

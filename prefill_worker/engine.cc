@@ -439,7 +439,7 @@ std::string Engine::Describe() const {
   } else {
     absl::StrAppend(&text, "\nprefix cache: off\n");
   }
-  return text;
+  return absl::StrCat(text, "\n", transfer_.Describe());
 }
 
 }  // namespace tandem::prefill

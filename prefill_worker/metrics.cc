@@ -5,6 +5,8 @@ namespace tandem::prefill {
 PrefillMetrics::PrefillMetrics(base::Metrics& m, int num_ranks)
     : engine_(m),
       transfer_open_epochs_(m.AddGauge("tandem_kv_transfer_open_epochs", "Transfers that decode has not confirmed.")),
+      transfer_oldest_epoch_(m.AddGauge("tandem_kv_transfer_oldest_epoch_seconds",
+                                        "Age of the oldest open transfer; 0 where none is open.")),
       transfer_pinned_pages_(m.AddGauge("tandem_kv_transfer_pinned_pages", "Pages kept for decode workers.")),
       transfer_lapsing_leases_(m.AddGauge("tandem_kv_transfer_lapsing_leases",
                                           "Decode workers whose stream is gone while pages are kept for them.")),
@@ -57,6 +59,7 @@ void PrefillMetrics::Update(const Engine& engine, absl::Duration step_time, size
                   .num_received = counters.requests_received});
   const kvtransfer::SourceLedger ledger = engine.transfer().ledger();
   transfer_open_epochs_.Set(static_cast<double>(ledger.open_epochs));
+  transfer_oldest_epoch_.Set(absl::ToDoubleSeconds(engine.transfer().OldestEpochAge()));
   transfer_pinned_pages_.Set(static_cast<double>(ledger.pinned_pages));
   transfer_lapsing_leases_.Set(static_cast<double>(ledger.lapsing_leases));
   transfer_undone_bytes_.Set(static_cast<double>(ledger.announced_undone_bytes));

@@ -25,6 +25,7 @@ class PrefillMetrics final {
  private:
   worker_shell::EngineMetrics engine_;
   prometheus::Gauge& transfer_open_epochs_;
+  prometheus::Gauge& transfer_oldest_epoch_;
   prometheus::Gauge& transfer_pinned_pages_;
   prometheus::Gauge& transfer_lapsing_leases_;
   prometheus::Gauge& transfer_undone_bytes_;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/access_keys.h"
+#include "router/caller.h"
 
 namespace tandem::router {
 
@@ -24,16 +25,26 @@ enum class RouteAccess {
 // not there.
 absl::StatusOr<std::vector<std::string>> LoadAccessKeys(const std::string& file, const std::string& variable);
 
+struct ClientKeys {
+  std::vector<std::string> keys;
+  std::vector<Priority> priorities;  // by key
+};
+// As LoadAccessKeys; behind a key may stand its priority: "KEY priority=low", normal (the default) or high.
+absl::StatusOr<ClientKeys> LoadClientKeys(const std::string& file, const std::string& variable);
+
 class AccessControl final {
  public:
   AccessControl() = default;  // everything is open
   AccessControl(const std::vector<std::string>& client_keys, const std::vector<std::string>& admin_keys);
+  // Administrators are of high priority.
+  static AccessControl WithPriorities(const ClientKeys& client_keys, const std::vector<std::string>& admin_keys);
 
   // authorization: the header of that name. UNAUTHENTICATED as an OpenAI error.
-  absl::Status Check(RouteAccess access, absl::string_view authorization) const;
+  absl::StatusOr<Caller> Check(RouteAccess access, absl::string_view authorization) const;
 
  private:
   base::AccessKeyDigests client_keys_;
+  std::vector<Priority> priorities_;  // of client_keys_
   base::AccessKeyDigests admin_keys_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr char kClient[] = "client-key-1", kOther[] = "client-key-2", kAdmin[] = "admin-key-1";
 
 bool Opens(const AccessControl& control, RouteAccess access, const std::string& authorization) {
-  const absl::Status status = control.Check(access, authorization);
+  const absl::Status status = control.Check(access, authorization).status();
   if (!status.ok()) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   }
@@ -66,6 +66,34 @@ TEST(AccessControlTest, KeysComeFromAFileAndAVariable) {
   EXPECT_TRUE(LoadAccessKeys("", "").value().empty());
   EXPECT_EQ(LoadAccessKeys(file + ".none", "").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadAccessKeys("", "TANDEM_ACCESS_CONTROL_TEST_NONE").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(AccessControlTest, CallersAreToldApartByTheirKeys) {
+  const AccessControl control =
+      AccessControl::WithPriorities(ClientKeys{{kClient, kOther}, {Priority::kNormal, Priority::kLow}}, {kAdmin});
+  const Caller client = control.Check(RouteAccess::kClient, Bearer(kClient)).value();
+  const Caller other = control.Check(RouteAccess::kClient, Bearer(kOther)).value();
+  const Caller admin = control.Check(RouteAccess::kClient, Bearer(kAdmin)).value();
+  EXPECT_NE(client.key, other.key);
+  EXPECT_NE(client.key, admin.key);
+  EXPECT_NE(other.key, admin.key);
+  EXPECT_EQ(client.priority, Priority::kNormal);
+  EXPECT_EQ(other.priority, Priority::kLow);
+  EXPECT_EQ(admin.priority, Priority::kHigh);
+  EXPECT_EQ(AccessControl().Check(RouteAccess::kClient, Bearer(kClient)).value().key, 0) << "nobody is told apart";
+}
+
+TEST(AccessControlTest, BehindAKeyMayStandItsPriority) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/client_keys");
+  std::ofstream(file) << "# three\nclient-key-1\nclient-key-2 priority=low\nclient-key-3\tpriority=high \n";
+  const ClientKeys keys = LoadClientKeys(file, "").value();
+  EXPECT_EQ(keys.keys, (std::vector<std::string>{"client-key-1", "client-key-2", "client-key-3"}));
+  EXPECT_EQ(keys.priorities, (std::vector<Priority>{Priority::kNormal, Priority::kLow, Priority::kHigh}));
+  for (const char* text : {"client-key-1 low", "client-key-1 priority=urgent", "client-key-1 priority=low more"}) {
+    std::ofstream(file) << text;
+    EXPECT_EQ(LoadClientKeys(file, "").status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_FALSE(LoadAccessKeys(file, "").ok()) << "administrators have one priority: " << text;
+  }
 }
 
 }  // namespace

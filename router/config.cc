@@ -137,9 +137,10 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
   schema.Duration("process.http.write_stall_timeout", &config->write_stall_max, absl::Milliseconds(100), absl::Hours(1),
                   "A client that takes no byte of its answer; then it counts as having left.");
   base::AddPeerSecurityFields(schema, config->peers, /*listens=*/false);
-  schema.String("process.auth.api_keys_file", &config->api_keys_file,
-                "File of client keys, one a line, # for comments; requests then need Authorization: Bearer <key>. Read "
-                "at the start.");
+  schema.String(
+      "process.auth.api_keys_file", &config->api_keys_file,
+      "File of client keys, one a line, # for comments; requests then need Authorization: Bearer <key>. Behind a "
+      "key may stand priority=low or priority=high. Read at the start.");
   schema.String("process.auth.api_keys_env", &config->api_keys_env,
                 "Name of an environment variable with client keys in the same form, beside those of the file.");
   schema.String("process.auth.admin_keys_file", &config->admin_keys_file,

@@ -200,11 +200,10 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   WorkerDirectory directory;
   directory.SubscribeFailures([&](int num_failing) { metrics.discovery_sources_failing.Set(num_failing); });
   directory.Report("configuration", configured);
-  ASSIGN_OR_RETURN(const std::vector<std::string> client_keys,
-                   LoadAccessKeys(config.api_keys_file, config.api_keys_env));
+  ASSIGN_OR_RETURN(const ClientKeys client_keys, LoadClientKeys(config.api_keys_file, config.api_keys_env));
   ASSIGN_OR_RETURN(const std::vector<std::string> admin_keys,
                    LoadAccessKeys(config.admin_keys_file, config.admin_keys_env));
-  const AccessControl access(client_keys, admin_keys);
+  const AccessControl access = AccessControl::WithPriorities(client_keys, admin_keys);
   const CorsPolicy cors(config.cors_origins);
   std::unique_ptr<TlsCertificate> tls;
   if (!config.tls_certificate_file.empty()) {
@@ -242,7 +241,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
   LOG_INFO("router listens", {"host", config.host}, {"port", shards.front()->port()}, {"shards", config.num_shards},
            {"model", context.served_model_name}, {"context_length", context.context_length},
            {"chat_format", context.prompt_format.name()}, {"prefill_workers", directory.lists().prefill.size()},
-           {"decode_workers", directory.lists().decode.size()}, {"client_keys", client_keys.size()},
+           {"decode_workers", directory.lists().decode.size()}, {"client_keys", client_keys.keys.size()},
            {"admin_keys", admin_keys.size()}, {"tls", tls != nullptr});
   shutdown.Started();
   shutdown.Wait();

@@ -91,9 +91,9 @@ absl::Status PromptRun::Start() {
 void PromptRun::Begin(const PairChoice& pair) {
   order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
   parts_.metrics->prompt_tokens.Increment(static_cast<double>(order_.prompt.size()));
-  request_id_ = parts_.cluster->Generate(pair, order_, &inbox_);
   sent_at_ = Now();
   Note("pick", sent_at_, sent_at_, pair_);
+  request_id_ = parts_.cluster->Generate(pair, order_, &inbox_);
 }
 
 RequestState::Output PromptRun::BeginLate() {
@@ -195,7 +195,7 @@ void PromptRun::NoteTokens(absl::Duration before, absl::Duration now) {
   }
 }
 
-// Decode counts from the arrival of what the router sent; the way there is not in it.
+// Decode counts from the arrival of what the router sent; the way there is not in it, so nothing is told too late.
 void PromptRun::NoteTransfer(const proto::TransferReport& report) {
   if (parts_.timeline == nullptr) return;
   const auto at = [&](uint64_t us) { return sent_at_ + absl::Microseconds(us); };
@@ -237,9 +237,9 @@ RequestState::Output PromptRun::GoOnElsewhere() {
   // The deadline is RequestState's; a worker is never given none at all.
   order_.remaining_time = std::max(deadline_ - Now(), kAttemptTimeMin);
   state_.BeginAttempt();
-  parts_.cluster->GenerateAgain(request_id_, *pair, order_, state_.resumed_choices());
   sent_at_ = Now();
   Note("go on elsewhere", sent_at_, sent_at_, pair_);
+  parts_.cluster->GenerateAgain(request_id_, *pair, order_, state_.resumed_choices());
   return RequestState::Output();
 }
 

@@ -66,12 +66,14 @@ void CheckNoException(std::exception_ptr exception) {
 
 class RequestPipeline::Run final {
  public:
-  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id)
+  Run(RequestPipeline* pipeline, std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id,
+      const Caller& caller)
       : pipeline_(*pipeline),
         parts_(pipeline->parts_),
         settings_(pipeline->settings_),
         exchange_(std::move(exchange)),
         prepare_(endpoint.prepare),
+        caller_(caller),
         http_id_(http_id.id),
         id_(http_id.is_clients ? endpoint.MakeId() : http_id.id),
         started_at_(Now()),
@@ -151,6 +153,7 @@ class RequestPipeline::Run final {
   const PipelineSettings& settings_;
   const std::shared_ptr<Exchange> exchange_;
   const PrepareFunction prepare_;
+  const Caller caller_;
   const std::string http_id_;
   std::string id_;                       // the router's, until the body says that the client has chosen one
   std::vector<std::string> prompt_ids_;  // once it is prepared
@@ -191,13 +194,15 @@ void RequestPipeline::Run::Note(const char* name, absl::Duration from, absl::Dur
 }
 
 asio::awaitable<absl::Status> RequestPipeline::Run::TakePlace() {
-  absl::StatusOr<std::unique_ptr<Admission::Place>> place = parts_.admission->Enter([this] { wake_.cancel(); });
+  absl::StatusOr<std::unique_ptr<Admission::Place>> place =
+      parts_.admission->Enter(caller_, [this] { wake_.cancel(); });
   if (!place.ok()) co_return place.status();
   place_ = *std::move(place);
   const absl::Duration queue_time_max = std::min(settings_.queue_time_max, settings_.request_time_max);
   while (!place_->is_admitted()) {
     if (has_client_left_) co_return absl::CancelledError("client left");
     if (!give_up_.ok()) co_return give_up_;
+    if (place_->is_sent_away()) co_return parts_.admission->Full();
     const absl::Duration left = started_at_ + queue_time_max - Now();
     if (left <= absl::ZeroDuration()) {
       co_return absl::ResourceExhaustedError(absl::StrCat("no place in flight within ",
@@ -564,8 +569,9 @@ std::string RequestPipeline::Endpoint::MakeId() const {
   return absl::StrCat(id_prefix, absl::Hex(base::RandomId(), absl::kZeroPad16));
 }
 
-void RequestPipeline::Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id) {
-  auto run = std::make_unique<Run>(this, std::move(exchange), endpoint, http_id);
+void RequestPipeline::Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id,
+                            const Caller& caller) {
+  auto run = std::make_unique<Run>(this, std::move(exchange), endpoint, http_id, caller);
   asio::co_spawn(
       *parts_.io_context, [run = std::move(run)]() -> asio::awaitable<void> { co_await run->Serve(); },
       CheckNoException);

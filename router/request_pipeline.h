@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "router/admission.h"
+#include "router/caller.h"
 #include "router/cluster.h"
 #include "router/http/exchange.h"
 #include "router/metrics.h"
@@ -103,7 +104,8 @@ class RequestPipeline final {
   };
 
   // All on the shard's thread.
-  void Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id);
+  void Serve(std::shared_ptr<Exchange> exchange, const Endpoint& endpoint, const HttpId& http_id,
+             const Caller& caller = {});
   // Ends the answers of the request with that id, or of the prompt with it, where they stand: finish_reason "abort".
   // One that has no tokens to come yet fails with CANCELLED. "": of every request. Returns the number of requests.
   int Abort(absl::string_view id);

@@ -161,19 +161,20 @@ void Routes::Handle(std::shared_ptr<Exchange> exchange) {
     return exchange->Respond(CorsPolicy::PreflightAnswer(request, route->methods));
   }
   if (!Allows(route->methods, request.method)) return exchange->Respond(MethodNotAllowed(request, route->methods));
-  const absl::Status allowed = parts_.access->Check(route->access, request.Header("authorization"));
-  if (!allowed.ok()) return exchange->Respond(Unauthorized(allowed));
-  Serve(std::move(exchange), *route, http_id);
+  const absl::StatusOr<Caller> caller = parts_.access->Check(route->access, request.Header("authorization"));
+  if (!caller.ok()) return exchange->Respond(Unauthorized(caller.status()));
+  Serve(std::move(exchange), *route, http_id, *caller);
 }
 
-void Routes::Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id) {
+void Routes::Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id,
+                   const Caller& caller) {
   if (route.body != nullptr) return ServeBody(body_parts_, std::move(exchange), route.body);
   if (route.serve != nullptr) return (this->*route.serve)(std::move(exchange));
   if (is_draining_) {
     return exchange->Respond(
         ErrorResponse(WithRetryAfter(absl::UnavailableError("router is draining"), kRetryAfterDrain)));
   }
-  parts_.pipeline->Serve(std::move(exchange), *route.generation, http_id);
+  parts_.pipeline->Serve(std::move(exchange), *route.generation, http_id, caller);
 }
 
 void Routes::OnRefused(int status) { parts_.metrics->CountHttpRefusal(status); }

@@ -63,7 +63,8 @@ class Routes final : public HttpHandler {
   static const Route* FindRoute(const std::string& path);
   static RequestPipeline::HttpId HttpIdOf(const HttpRequest& request, const Route* route);
   // Hands the request to whoever answers it.
-  void Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id);
+  void Serve(std::shared_ptr<Exchange> exchange, const Route& route, const RequestPipeline::HttpId& http_id,
+             const Caller& caller);
   using Exchanged = std::shared_ptr<Exchange>;
 
   void ServeModels(Exchanged exchange);

@@ -11,7 +11,7 @@ namespace {
 
 using Timeline = TimelineStore::Timeline;
 
-Timeline Run(TimelineStore& store, const std::string& id, absl::Duration waited, absl::Duration ends_at) {
+Timeline Finish(TimelineStore& store, const std::string& id, absl::Duration waited, absl::Duration ends_at) {
   Timeline timeline = store.Begin({.id = id});
   timeline->Waited(waited);
   store.End(timeline, ends_at);
@@ -21,9 +21,9 @@ Timeline Run(TimelineStore& store, const std::string& id, absl::Duration waited,
 TEST(TimelineStoreTest, KeepsTheLastThatEndedAndFindsThemAndThoseThatRun) {
   TimelineStore store(2);
   const Timeline running = store.Begin({.id = "runs", .http_id = "outer"});
-  const Timeline first = Run(store, "first", absl::ZeroDuration(), absl::Seconds(1));
-  const Timeline second = Run(store, "second", absl::ZeroDuration(), absl::Seconds(2));
-  const Timeline third = Run(store, "third", absl::ZeroDuration(), absl::Seconds(3));
+  const Timeline first = Finish(store, "first", absl::ZeroDuration(), absl::Seconds(1));
+  const Timeline second = Finish(store, "second", absl::ZeroDuration(), absl::Seconds(2));
+  const Timeline third = Finish(store, "third", absl::ZeroDuration(), absl::Seconds(3));
   EXPECT_EQ(store.Running(), std::vector<Timeline>{running});
   EXPECT_EQ(store.Recent(), (std::vector<Timeline>{third, second}));
   EXPECT_EQ(store.Find("runs"), running);
@@ -37,7 +37,7 @@ TEST(TimelineStoreTest, KeepsTheLastThatEndedAndFindsThemAndThoseThatRun) {
 TEST(TimelineStoreTest, KeepsThoseOfTheLastHourWhoseClientsWaitedLongest) {
   TimelineStore store(1);
   for (int i = 1; i <= 100; ++i) {
-    Run(store, absl::StrCat(i), absl::Milliseconds(i * 37 % 101), absl::Seconds(i));
+    Finish(store, absl::StrCat(i), absl::Milliseconds(i * 37 % 101), absl::Seconds(i));
   }
   const std::vector<Timeline> slow = store.Slow(absl::Seconds(100));
   ASSERT_EQ(slow.size(), TimelineStore::kSlowMax);
@@ -46,7 +46,7 @@ TEST(TimelineStoreTest, KeepsThoseOfTheLastHourWhoseClientsWaitedLongest) {
   }
   EXPECT_NE(store.Find(slow[5]->snapshot().origin.id), nullptr) << "though it is not among the recent";
   EXPECT_TRUE(store.Slow(absl::Seconds(101) + TimelineStore::kSlowWindow).empty());
-  Run(store, "late", absl::ZeroDuration(), absl::Hours(3));
+  Finish(store, "late", absl::ZeroDuration(), absl::Hours(3));
   EXPECT_EQ(store.Slow(absl::Hours(3)).size(), 1u) << "what is old has made room";
 }
 

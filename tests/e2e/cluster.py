@@ -71,6 +71,7 @@ HELD = {
     "tandem_num_queue_tokens",
     "tandem_kv_pages_used",
     "tandem_kv_transfer_open_epochs",
+    "tandem_kv_transfer_oldest_epoch_seconds",
     "tandem_kv_transfer_held_pages",
     "tandem_kv_transfer_outstanding_fetches",
     "tandem_kv_transfer_outstanding_bytes",
