@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "decode_worker/generate_request.h"
 #include "proto/worker.pb.h"
 
@@ -42,6 +43,14 @@ class EndedLog final {
     if (it == routers_.end()) return;
     std::deque<Entry>& entries = it->second.entries;
     while (!entries.empty() && entries.front().ended.number() <= number) entries.pop_front();
+  }
+  // A router that comes back has named all that it still needs: its other ends, of requests that came before `arrival`,
+  // are known to it. A confirmation that was lost with the stream is never said again.
+  void KeepNamed(uint64_t router_incarnation, const absl::flat_hash_set<RequestKey>& named, uint64_t arrival) {
+    const auto it = routers_.find(router_incarnation);
+    if (it == routers_.end()) return;
+    std::erase_if(it->second.entries,
+                  [&](const Entry& entry) { return entry.arrival < arrival && !named.contains(entry.key); });
   }
   // nullptr where it has been confirmed, or never ended here.
   const Entry* Find(const RequestKey& key) const {

@@ -48,6 +48,20 @@ TEST(EndedLogTest, NamesTheEndsOfWhatCameSince) {
   EXPECT_TRUE(log.Since(3, 0).empty());
 }
 
+TEST(EndedLogTest, ARouterThatComesBackKeepsWhatItNamesAndWhatIsNewer) {
+  EndedLog log;
+  for (uint64_t request = 1; request <= 4; ++request) log.Add({.key = Key(1, request), .arrival = 10 + request});
+  log.Add({.key = Key(2, 1), .arrival = 1});
+  log.KeepNamed(1, {Key(1, 2)}, 14);
+  EXPECT_EQ(log.Find(Key(1, 1)), nullptr) << "its confirmation was lost with the stream";
+  EXPECT_NE(log.Find(Key(1, 2)), nullptr);
+  EXPECT_EQ(log.Find(Key(1, 3)), nullptr);
+  EXPECT_NE(log.Find(Key(1, 4)), nullptr) << "it came on the new stream";
+  EXPECT_NE(log.Find(Key(2, 1)), nullptr) << "another router's";
+  log.KeepNamed(3, {}, 100);
+  EXPECT_EQ(log.size(), 3u);
+}
+
 TEST(EndedLogTest, IsBoundedAndDropsTheOldest) {
   EndedLog log;
   for (uint64_t request = 0; request <= EndedLog::kEndsMax; ++request) log.Add({.key = Key(1, request)});

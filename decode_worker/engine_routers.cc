@@ -76,6 +76,7 @@ void Engine::Reattach(uint64_t stream_id, const proto::Reattach& part) {
   for (Request* request : given_up) {
     End(*request, {.error = absl::CancelledError("its router has given it up"), .is_cancelled = true});
   }
+  ended_.KeepNamed(router, named, routers_.ArrivalMark(router));
   AddNewerThanReattach(router, named, *positions);
   SayAgain(*positions);
 }

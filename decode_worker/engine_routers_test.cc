@@ -147,6 +147,24 @@ TEST(EngineRoutersTest, EndsAreKeptUntilTheyAreConfirmed) {
   EXPECT_EQ(rig.engine().num_unconfirmed_ends(), 0u);
 }
 
+TEST(EngineRoutersTest, AnEndWhoseConfirmationWasLostIsKeptUntilItsRouterComesBackWithoutNeedOfIt) {
+  EngineRig rig(16);
+  rig.Submit(EngineRig::MakeRequest(1, 10, 5));
+  rig.Settle();  // the router has the end
+  rig.engine().RouterLost(1);
+  const RequestKey swallowed = rig.Submit(EngineRig::MakeRequest(2, 10, 5));
+  rig.Settle();
+  EXPECT_GE(rig.engine().num_unconfirmed_ends(), 1u);
+  rig.OpenStream(2);
+  rig.SayPositions(2, {swallowed});
+  rig.Settle();
+  EXPECT_THAT(rig.answer(swallowed).ended, SizeIs(1));
+  EXPECT_LE(rig.engine().num_unconfirmed_ends(), 1u) << "that of the first request";
+  rig.OpenStream(3);
+  rig.SayPositions(3, {});
+  EXPECT_EQ(rig.engine().num_unconfirmed_ends(), 0u);
+}
+
 TEST(EngineRoutersTest, ARouterThatIsGoneLosesItsRequests) {
   EngineRig rig(16);
   rig.prefill().HoldAnnouncements(true);
