@@ -35,7 +35,7 @@ struct Told {
 
 // Tells the story and loses the nth message that is sent; none where n is negative.
 Told Tell(Story story, int lost) {
-  TransferRig rig;
+  TransferRig rig({.prompt_hidden_bytes = 4});
   Told told;
   const auto lose = [&](std::deque<proto::TransferMessage>& queue) {
     for (auto it = queue.begin(); it != queue.end();) {
@@ -83,6 +83,9 @@ Told Tell(Story story, int lost) {
     settle();
     rig.Sample(1, 0, 42);
     settle();
+    rig.source.PromptHidden(rig.Id(1), "wxyz");
+    rig.Drain();
+    settle();
     if (story == Story::kAbortedWhenAllIsSaid) abort();
   };
   rig.Begin(rig.Request(100));
@@ -105,7 +108,7 @@ int LoseEach(Story story, size_t num_messages) {
   for (size_t lost = 0; lost < num_messages; ++lost) {
     const Told told = Tell(story, static_cast<int>(lost));
     EXPECT_TRUE(told.is_at_rest) << "without " << told.sent[lost] << ": " << testing::PrintToString(told.lines);
-    num_ready += static_cast<int>(std::count(told.lines.begin(), told.lines.end(), "ready 1"));
+    num_ready += static_cast<int>(std::count(told.lines.begin(), told.lines.end(), "ready 1 with hidden wxyz"));
   }
   return num_ready;
 }
@@ -114,8 +117,8 @@ TEST(TransferLossTest, ATransferThatGoesWellLosesOneMessage) {
   const Told undisturbed = Tell(Story::kFinishes, -1);
   ASSERT_TRUE(undisturbed.is_at_rest);
   ASSERT_THAT(undisturbed.sent, ElementsAre("start", "accepted", "announce", "announce", "source_sums", "first_token",
-                                            "done", "done_ack"));
-  EXPECT_EQ(LoseEach(Story::kFinishes, undisturbed.sent.size()), 7);  // only a lost Start costs the request
+                                            "prompt_hidden", "done", "done_ack"));
+  EXPECT_EQ(LoseEach(Story::kFinishes, undisturbed.sent.size()), 8);  // only a lost Start costs the request
 }
 
 TEST(TransferLossTest, ATransferThatDecodeAbortsLosesOneMessage) {
