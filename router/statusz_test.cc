@@ -31,8 +31,8 @@ TEST(StatuszTest, NamesWorkersPairsAndRequests) {
   request.num_generated = 3;
   base::FakeClock clock;
   Admission admission({.in_flight_max = 1, .waiting_max = 4}, clock);
-  const auto running = admission.Enter([] {});
-  const auto waiting = admission.Enter([] {});
+  const auto running = admission.Enter({}, [] {});
+  const auto waiting = admission.Enter({}, [] {});
   RequestView in_line;
   in_line.id = "chatcmpl-2";
   in_line.is_waiting = true;
@@ -50,7 +50,7 @@ TEST(StatuszTest, LongListsAreCut) {
   base::FakeClock clock;
   Admission admission({.in_flight_max = 1000, .waiting_max = 0}, clock);
   std::vector<std::unique_ptr<Admission::Place>> places;
-  for (int i = 0; i < 150; ++i) places.push_back(admission.Enter([] {}).value());
+  for (int i = 0; i < 150; ++i) places.push_back(admission.Enter({}, [] {}).value());
   const std::string text = StatuszText("r0", ClusterView(), admission, std::vector<RequestView>(100));
   EXPECT_TRUE(absl::StrContains(text, "requests in flight: 150 of 1000"));
   EXPECT_TRUE(absl::StrContains(text, "... and 50 more"));
