@@ -54,7 +54,7 @@ TEST(EnginePrefillTest, PrefillsRefusalReachesTheRouter) {
 
 TEST(EnginePrefillTest, ALostPeerEndsItsTransfersAndLeavesRunningSequencesAlone) {
   EngineRig rig(16);
-  const RequestKey running = rig.Submit(EngineRig::Greedy(EngineRig::MakeRequest(1, 100, 60)));
+  const RequestKey running = rig.Submit(EngineRig::Greedy(EngineRig::MakeEndless(1, 100, 60)));
   rig.RunTo(running, 0, 3);
   rig.prefill().HoldAnnouncements(true);
   const RequestKey transferring = rig.Submit(EngineRig::MakeRequest(2, 100, 60));
