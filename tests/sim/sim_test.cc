@@ -28,6 +28,8 @@ INSTANTIATE_TEST_SUITE_P(LeasesThatLapse, SimTest, ::testing::Values(58));
 // A Generate that overtakes the router's positions on a new stream: it once never ended. And an engine that does not
 // know yet of a router's new stream: what it said was once heard there, without what the old stream had lost.
 INSTANTIATE_TEST_SUITE_P(PositionsThatComeLate, SimTest, ::testing::Values(324, 498));
+// Confirmations of ends that were lost with a router's stream: the worker once kept these ends for good.
+INSTANTIATE_TEST_SUITE_P(ConfirmationsThatAreLost, SimTest, ::testing::Values(1344, 1369));
 
 // Beside those of the first twenty: drafts in every kind of trouble.
 INSTANTIATE_TEST_SUITE_P(WithDrafts, SimTest, ::testing::Values(23, 26, 29, 32, 35));
