@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "decode_worker/generate_request.h"
 #include "decode_worker/mtp/draft_state.h"
@@ -122,8 +122,10 @@ struct Request {
   }
   int num_shared_pages() const { return SharedPages(num_prompt_tokens()); }
   // Who holds a sequence's pages.
+  // Routers, and the shards of one, count their requests alike: their names must not meet.
   std::string Owner(const Sequence& sequence) const {
-    return absl::StrCat("request ", generate.key.ToString(), " choice ", sequence.choice);
+    return absl::StrFormat("request %s choice %d of router %016x", generate.key.ToString(), sequence.choice,
+                           generate.key.router_incarnation);
   }
   bool HoldsPages() const {
     return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.HoldsPages(); });
