@@ -133,9 +133,16 @@ bool Cluster::AwaitsWorkers() const {
   const auto serves = [](const WorkerView& worker) {
     return worker.is_up && !worker.is_draining && !worker.is_removed;
   };
+  // The two greet each other again within a few round trips.
+  const auto may_be_back = [this](const auto& peer) {
+    return !peer.second.is_usable && now_ - peer.second.lost_at < kPairReturnMax;
+  };
+  const auto is_finding_peers = [&](const DecodeView& decode) {
+    return serves(decode) &&
+           (decode.peers.empty() || std::any_of(decode.peers.begin(), decode.peers.end(), may_be_back));
+  };
   return std::any_of(view_.prefills.begin(), view_.prefills.end(), serves) &&
-         std::any_of(view_.decodes.begin(), view_.decodes.end(),
-                     [&](const DecodeView& decode) { return serves(decode) && decode.peers.empty(); });
+         std::any_of(view_.decodes.begin(), view_.decodes.end(), is_finding_peers);
 }
 
 const std::vector<std::unique_ptr<WorkerLink>>& Cluster::LinksOf(WorkerRole role) const {
@@ -371,6 +378,7 @@ void Cluster::OnPeerStatus(int decode, const proto::PeerStatus& status) {
     LOG_INFO("pair changed", {"decode", view_.decodes[decode].address}, {"prefill", status.bootstrap_address()},
              {"usable", status.is_usable()}, {"lane", status.lane()}, {"detail", status.detail()});
   }
+  if (peer.is_usable && !status.is_usable()) peer.lost_at = now_;
   peer.is_usable = status.is_usable();
   peer.detail = status.detail();
   peer.lane = status.lane();

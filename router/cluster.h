@@ -102,7 +102,10 @@ class Cluster final : private WorkerLinkListener {
   Cluster& operator=(const Cluster&) = delete;
 
   const ClusterView& view() const { return view_; }
-  // A worker whose stream broke may be back in a moment, or one that is has not told yet whom it can be paired with.
+  // A pair whose two workers live and that has lost its link is awaited for so long.
+  static constexpr absl::Duration kPairReturnMax = absl::Seconds(2);
+  // A worker whose stream broke may be back in a moment, or one that is has not told yet whom it can be paired with, or
+  // a pair whose link broke may find itself again.
   bool AwaitsWorkers() const;
   // Addresses (host:port) of the workers from here on, none twice. New ones are greeted at the next Tick(). Those that
   // are no longer named get nothing new; their links live on until the last request that counts on them has ended.

@@ -87,6 +87,24 @@ TEST_F(ClusterTest, WorkersAreAwaitedWhileTheyMayBeBackAndNoLonger) {
   EXPECT_FALSE(cluster_.AwaitsWorkers()) << "it is lost";
 }
 
+TEST_F(ClusterTest, APairThatHasLostItsLinkIsAwaitedForAWhile) {
+  ConnectAll();
+  cluster_.Tick(now_);
+  Report("d0:1", "boot0", false);
+  EXPECT_TRUE(cluster_.AwaitsWorkers()) << "both workers live";
+  Report("d0:1", "boot0", true);
+  EXPECT_FALSE(cluster_.AwaitsWorkers());
+  Report("d0:1", "boot0", false);
+  Report("d0:1", "boot0", false);  // the same, in other words
+  const absl::Duration lost_at = now_;
+  while (now_ - lost_at < Cluster::kPairReturnMax) {
+    EXPECT_TRUE(cluster_.AwaitsWorkers());
+    cluster_.Tick(now_ += WorkerLink::kTickInterval);
+    for (int i = 0; i < channels_.num_opened(); ++i) channels_.opened(i).HeartbeatWhereGreeted();
+  }
+  EXPECT_FALSE(cluster_.AwaitsWorkers()) << "it is no more than a pair that cannot be";
+}
+
 TEST_F(ClusterTest, LostPrefillWorkerEndsNothingButGetsNoMore) {
   ConnectAll();
   RecordingListener listener;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace tandem::router {
 
 // As the worker last reported it.
@@ -48,6 +50,7 @@ struct PeerView {
   std::string detail;
   std::string lane;
   double lane_bytes_per_second = 0;
+  absl::Duration lost_at = -absl::InfiniteDuration();  // the tick at which it ceased to be usable
 };
 
 struct DecodeView : WorkerView {
