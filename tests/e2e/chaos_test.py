@@ -36,6 +36,11 @@ QUESTIONS = [
 ]
 
 
+def without_cached(usage):
+    """But for what the prefix caches made of it, which depends on what was asked before."""
+    return usage and usage | {"prompt_tokens_details": None}
+
+
 def answer_to(cluster, body):
     """What the client is told, without what differs from one request to the next: how the text was cut, ids, times."""
     with RawHttp(cluster.url) as connection:
@@ -44,7 +49,7 @@ def answer_to(cluster, body):
     assert response.status == 200, response.body
     if not body.get("stream"):
         whole = json.loads(response.body)
-        return whole["choices"], whole["usage"]
+        return whole["choices"], without_cached(whole["usage"])
     told = list(events(response.body))
     assert told[-1] == "[DONE]", told[-2:]
     choices, usage = {}, None
@@ -58,7 +63,7 @@ def answer_to(cluster, body):
                 texts[field] = texts.get(field, "") + (choice["delta"].get(field) or "")
             if choice["finish_reason"]:
                 texts["end"] = choice["finish_reason"]
-    return choices, usage
+    return choices, without_cached(usage)
 
 
 class Load:

@@ -34,8 +34,9 @@ def worker_file(tmp_path):
 
 
 def found_by(discovery):
-    """Settings of a router that is told of no worker but by discovery."""
-    return {"prefill_workers": [], "decode_workers": [], "discovery": {"interval": INTERVAL} | discovery}
+    """Settings of a router that is told of no worker but by discovery, and uses all alike."""
+    found = {"prefill_workers": [], "decode_workers": [], "discovery": {"interval": INTERVAL} | discovery}
+    return found | {"policy": "least_load"}
 
 
 def wait_for_pairs(cluster, count):

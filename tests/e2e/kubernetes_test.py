@@ -24,7 +24,8 @@ def kube(tmp_path, monkeypatch):
 def found_by_kube(api, **settings):
     kubernetes = {f"{role}_selector": selector for role, selector in SELECTORS.items()}
     kubernetes |= {"service_account_folder": str(api.folder), "list_interval": "1s"} | settings
-    return {"prefill_workers": [], "decode_workers": [], "discovery": {"kubernetes": kubernetes}}
+    found = {"prefill_workers": [], "decode_workers": [], "discovery": {"kubernetes": kubernetes}}
+    return found | {"policy": "least_load"}  # so that all are used
 
 
 def port_of(cluster, role, number):

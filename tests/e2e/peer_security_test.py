@@ -73,9 +73,12 @@ def test_who_does_not_show_the_token_is_told_so_and_let_in_when_it_does(fresh_cl
         expected = answer(cluster)
 
         # The pair that met before goes on; a prefill worker that starts anew does not know decode any more.
+        times_read = lambda: cluster.decode.log.read_text().count("token of services read again")
+        read_before = times_read()
         file_with(files["decode"], f"{OTHER}\n{TOKEN}\n")
         assert answer(cluster) == expected
         cluster.prefill.kill()
+        wait_until(lambda: times_read() > read_before, lambda: cluster.decode.tail())  # it greets in vain meanwhile
         cluster.replace_prefill()
         wait_until(lambda: told in get(cluster.url + "/readyz")[1], lambda: cluster.router.readiness())
         wait_until(lambda: refused(cluster.prefill, "prefill") >= 1, lambda: cluster.prefill.tail())

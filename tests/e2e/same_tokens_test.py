@@ -38,7 +38,7 @@ def usual(shared_cluster):
 @pytest.mark.parametrize("lane", ["ucx_shm", "tcp", "ucx_am"])
 def test_chunk_size_and_lane_change_no_token(fresh_cluster, usual, chunked_prefill_size, lane):
     options = {"chunked_prefill_size": chunked_prefill_size, "lanes": (lane,)}
-    with fresh_cluster(**options, prefill={"prefix_cache": False}) as cluster:  # every chunk is computed
+    with fresh_cluster(**options, prefill={"prefix_cache": False}, decode={"prefix_cache": False}) as cluster:  # every chunk is computed, every page fetched
         assert f"usable over {lane}" in get(cluster.url + "/statusz")[1]
         assert answers(cluster) == usual
         prompt_tokens = [answer.usage.prompt_tokens for answer in usual.values()]

@@ -15,7 +15,7 @@ def attachments(worker):
 
 
 def test_a_process_under_two_addresses_is_used_once_and_its_stream_stays(fresh_cluster):
-    with fresh_cluster(router={"worker_changes": True}) as cluster:
+    with fresh_cluster(router={"worker_changes": True, "policy": "least_load"}) as cluster:
         proxy = Proxy(HOST, int(cluster.addresses("decode", [0])[0].rpartition(":")[2]))
         try:
             alias = f"{HOST}:{proxy.port}"
@@ -42,7 +42,7 @@ def test_a_process_under_two_addresses_is_used_once_and_its_stream_stays(fresh_c
 
 
 def test_two_decode_workers_with_one_name_are_told_of_and_do_not_throw_each_other_out(fresh_cluster):
-    with fresh_cluster(num_spare=1, router={"worker_changes": True}) as cluster:
+    with fresh_cluster(num_spare=1, router={"worker_changes": True, "policy": "least_load"}) as cluster:
         (first,), (second,) = cluster.addresses("decode", [0]), cluster.addresses("decode", [1])
         with load(cluster):
             cluster.start_decode(1, instance="decode-0")
@@ -60,7 +60,7 @@ def test_two_decode_workers_with_one_name_are_told_of_and_do_not_throw_each_othe
 
 
 def test_two_prefill_workers_with_one_name_are_told_of_and_both_serve(fresh_cluster):
-    with fresh_cluster(num_spare=1, router={"worker_changes": True}) as cluster:
+    with fresh_cluster(num_spare=1, router={"worker_changes": True, "policy": "least_load"}) as cluster:
         with load(cluster):
             cluster.start_prefill(1, instance="prefill-0")
             (second,) = cluster.addresses("prefill", [1])
