@@ -165,6 +165,26 @@ TEST(EngineRoutersTest, AnEndWhoseConfirmationWasLostIsKeptUntilItsRouterComesBa
   EXPECT_EQ(rig.engine().num_unconfirmed_ends(), 0u);
 }
 
+TEST(EngineRoutersTest, RequestsOfTwoRoutersThatAreNumberedAlikeHoldTheirOwnPages) {
+  EngineRig rig(16);
+  proto::Identity other;
+  other.set_instance("another router");
+  other.set_incarnation(EngineRig::kRouter + 1);
+  other.set_role("router");
+  rig.engine().RouterAttached(2, other);
+  rig.SayPositions(2, {});
+  const RequestKey brief = rig.Submit(EngineRig::MakeEndless(1, 70, 5));
+  GenerateRequest request = EngineRig::MakeEndless(1, 100, 90);
+  request.key.router_incarnation = EngineRig::kRouter + 1;
+  const RequestKey lasting = rig.Submit(request);
+  rig.RunTo(brief, 0, 5);
+  // Whoever comes now would get the pages of the one that goes on, had the end of the other given them back.
+  const RequestKey next = rig.Submit(EngineRig::MakeEndless(2, 150, 60));
+  rig.Settle();
+  for (const RequestKey& key : {brief, lasting, next}) rig.ExpectFinished(key);
+  rig.ExpectNothingHeld();
+}
+
 TEST(EngineRoutersTest, ARouterThatIsGoneLosesItsRequests) {
   EngineRig rig(16);
   rig.prefill().HoldAnnouncements(true);

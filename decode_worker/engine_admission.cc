@@ -1,0 +1,152 @@
+// Who of the line may have pages now, which ones, and the transfer that fills them. See engine.h.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "decode_worker/engine.h"
+#include "decode_worker/hisparse/device_pages.h"
+#include "kvcache/kv_layout.h"
+
+namespace tandem::decode {
+
+Reservation Engine::ReservationOf(const Request& request) const {
+  std::vector<int64_t> num_tokens;
+  for (const Sequence& sequence : request.sequences) {
+    if (!sequence.has_ended) num_tokens.push_back(request.num_tokens(sequence));
+  }
+  Reservation reservation =
+      PlanReservation(request.num_prompt_tokens(), num_tokens, options_.batch.num_sequences_max, pages_.num_pages());
+  for (int i = 0; i < reservation.num_sequences; ++i) reservation.num_device_pages += DevicePagesSoon(num_tokens[i]);
+  return reservation;
+}
+
+// With the next page of its growth.
+int Engine::DevicePagesSoon(int64_t num_tokens) const {
+  return DevicePagesFor(num_tokens + kvcache::kPageTokens, options_.batch.num_kept_pages_max);
+}
+
+void Engine::Admit() {
+  std::vector<Reservation> wanted;
+  for (const auto& [arrival, request] : waiting_) {
+    if (static_cast<int>(wanted.size()) == options_.batch.num_sequences_max) break;
+    wanted.push_back(ReservationOf(*request));
+  }
+  int num_holders = 0;
+  int64_t num_device_pages_promised = 0;
+  for (const auto& [arrival, request] : holders_) {
+    num_holders += request->num_holding_sequences();
+    for (const Sequence& sequence : request->sequences) {
+      if (sequence.HoldsPages()) num_device_pages_promised += DevicePagesSoon(request->num_tokens(sequence));
+    }
+  }
+  const std::vector<Reservation> reservations = wanted;
+  const AdmissionSnapshot snapshot{.wanted = wanted,
+                                   .num_holders = num_holders,
+                                   .num_pages_free = num_pages_available(),
+                                   .num_device_pages = device_pages_.num_pages(),
+                                   .num_device_pages_promised = num_device_pages_promised};
+  int num_admitted = scheduler_.PlanAdmission(snapshot);
+  if (prefixes_.has_value()) {
+    // Pages that others hold already are no new ones: looked up only where room is short, from the oldest on.
+    auto waiting = waiting_.begin();
+    for (int i = 0; i < static_cast<int>(wanted.size()) && i <= num_admitted; ++i, ++waiting) {
+      if (i < num_admitted) continue;
+      wanted[i].num_pages -= NumPagesInUse(*waiting->second);
+      num_admitted = scheduler_.PlanAdmission(snapshot);
+    }
+  }
+  for (int i = 0; i < num_admitted; ++i) {
+    Request& request = *waiting_.begin()->second;
+    waiting_.erase(waiting_.begin());
+    BeginTransfer(request, reservations[i]);
+  }
+}
+
+void Engine::ReservePages(Request& request, const Reservation& reservation) {
+  const int num_shared = request.num_shared_pages();
+  const int num_prompt_pages = kvcache::PagesForTokens(request.num_prompt_tokens());
+  const Sequence* first = nullptr;
+  int num_sequences = 0;
+  for (Sequence& sequence : request.sequences) {
+    if (sequence.has_ended || num_sequences == reservation.num_sequences) continue;
+    ++num_sequences;
+    const std::string owner = request.Owner(sequence);
+    if (first != nullptr) {
+      sequence.pages.assign(first->pages.begin(), first->pages.begin() + num_shared);
+      pages_.Hold(sequence.pages, owner);
+    } else if (prefixes_.has_value()) {
+      sequence.pages = prefixes_->Match(request.Prefix(), int64_t{num_shared} * kvcache::kPageTokens);
+      pages_.Hold(sequence.pages, owner);
+      request.num_joined_pages = static_cast<int>(sequence.pages.size());
+      prefixes_->Touch(request.Prefix(), request.num_joined_pages);
+    }
+    const int num_own_pages =
+        kvcache::PagesForTokens(request.num_tokens(sequence)) - static_cast<int>(sequence.pages.size());
+    const std::vector<kvcache::PageId> own_pages = TakePages(num_own_pages, owner);
+    sequence.pages.insert(sequence.pages.end(), own_pages.begin(), own_pages.end());
+    // Pages of the prompt are overwritten whole.
+    for (size_t i = num_prompt_pages; i < sequence.pages.size(); ++i) pool_.ZeroPage(sequence.pages[i]);
+    if (first == nullptr) first = &sequence;
+  }
+  TANDEM_CHECK(request.num_pages() == reservation.num_pages, "a reservation is not what was planned");
+}
+
+int Engine::NumPagesInUse(const Request& request) const {
+  const int64_t num_tokens = int64_t{request.num_shared_pages()} * kvcache::kPageTokens;
+  const std::vector<kvcache::PageId> cached = prefixes_->Match(request.Prefix(), num_tokens);
+  return static_cast<int>(
+      std::count_if(cached.begin(), cached.end(), [this](kvcache::PageId page) { return pages_.num_holds(page) > 0; }));
+}
+
+std::vector<kvcache::PageId> Engine::TakePages(int64_t num_pages, const std::string& owner) {
+  if (prefixes_.has_value()) prefixes_->Evict(num_pages - pages_.num_free());
+  auto pages = pages_.Allocate(num_pages, owner);
+  TANDEM_CHECK(pages.ok(), "planned pages are neither free nor idle");
+  return *std::move(pages);
+}
+
+void Engine::FlushPrefixCache() {
+  ++counters_.prefix_flushes;
+  if (prefixes_.has_value()) prefixes_->Flush();
+}
+
+void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
+  ReservePages(request, reservation);
+  holders_.emplace(request.arrival, &request);
+
+  const proto::GenerateHead& head = request.generate.head;
+  const int num_prompt_pages = kvcache::PagesForTokens(request.num_prompt_tokens());
+  const auto first = std::find_if(request.sequences.begin(), request.sequences.end(),
+                                  [](const Sequence& sequence) { return sequence.HoldsPages(); });
+  // Prefill samples for all choices or for none: a first token that is known already comes again and is only compared.
+  const bool has_first_tokens = std::all_of(request.sequences.begin(), request.sequences.end(),
+                                            [](const Sequence& s) { return s.has_ended || !s.generated.empty(); });
+  kvtransfer::TransferRequest transfer{
+      .key = request.generate.key.ToProto(),
+      .prompt_tokens = request.generate.prompt_tokens,
+      .generated_tokens = has_first_tokens ? first->generated : std::vector<uint32_t>(),
+      .sampling = head.sampling(),
+      .stopping = head.stopping(),
+      .num_choices = has_first_tokens ? 1 : static_cast<int>(request.sequences.size()),
+      .num_prefix_tokens_held = request.num_joined_pages * kvcache::kPageTokens,
+      .cache_salt = head.cache_salt(),
+      .priority = head.priority(),
+      .remaining_time = request.deadline - clock_.Now(),
+      .target_pages = {first->pages.begin(), first->pages.begin() + num_prompt_pages}};
+  const absl::StatusOr<uint64_t> epoch = transfer_.Begin(head.prefill_address(), std::move(transfer));
+  if (!epoch.ok()) {
+    End(request, {.error = epoch.status()});
+    return;
+  }
+  if (request.num_joined_pages > 0) ++counters_.prefix_hits;
+  counters_.held_prompt_tokens += int64_t{request.num_joined_pages} * kvcache::kPageTokens;
+  request.epoch = *epoch;
+  ++request.num_open_epochs;
+  request.phase = Phase::kTransferring;
+  by_epoch_.emplace(*epoch, &request);
+}
+
+}  // namespace tandem::decode
