@@ -62,16 +62,9 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
       spec_accept_length_(m.AddGauge("tandem_spec_accept_length",
                                      "Tokens that such a step brought in the mean since the start; 0 without drafts.")),
       spec_draft_length_(m.AddGauge("tandem_spec_draft_length", "Drafts of each window that were last thought best.")),
-      prefix_pages_(m.AddGauge("tandem_prefix_cache_pages", "KV pages in the prefix cache, held or idle.")),
-      prefix_idle_pages_(m.AddGauge("tandem_prefix_cache_idle_pages",
-                                    "KV pages in the prefix cache that nobody holds: room for requests.")),
-      prefix_hits_(m.AddCounter("tandem_prefix_cache_hits_total",
-                                "Requests that joined at least one page of the prefix cache.")),
+      prefix_cache_(m),
       held_prompt_tokens_(m.AddCounter("tandem_held_prompt_tokens_total",
                                        "Prompt tokens whose KV was here already and not fetched again.")),
-      prefix_evicted_pages_(m.AddCounter("tandem_prefix_cache_evicted_pages_total",
-                                         "KV pages that left the prefix cache for want of room.")),
-      prefix_flushes_(m.AddCounter("tandem_prefix_cache_flushes_total", "Flushes of the prefix cache, by routers.")),
       fetched_bytes_(m.AddCounter("tandem_kv_transfer_fetched_bytes_total", "KV bytes fetched from prefill workers.")),
       wrong_sums_(m.AddCounter("tandem_kv_transfer_wrong_sums_total", "Pages whose sum did not agree on arrival.")),
       refetched_pages_(m.AddCounter("tandem_kv_transfer_refetched_pages_total", "Pages fetched a second time.")),
@@ -116,14 +109,8 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   requests_failed_.Set(counters.requests_failed);
   requests_refused_.Set(counters.requests_refused);
   requests_dropped_.Set(counters.requests_dropped);
-  if (const kvcache::PrefixIndex* prefixes = engine.prefix_cache(); prefixes != nullptr) {
-    prefix_pages_.Set(static_cast<double>(prefixes->num_pages()));
-    prefix_idle_pages_.Set(static_cast<double>(engine.pages().num_idle()));
-    prefix_evicted_pages_.Set(prefixes->counters().pages_evicted);
-  }
-  prefix_hits_.Set(counters.prefix_hits);
+  prefix_cache_.Update(engine.prefix_cache(), engine.pages(), counters.prefix_hits, counters.prefix_flushes);
   held_prompt_tokens_.Set(counters.held_prompt_tokens);
-  prefix_flushes_.Set(counters.prefix_flushes);
   tokens_generated_.Set(counters.tokens_generated);
   tokens_replayed_.Set(counters.tokens_replayed);
   replay_mismatches_.Set(counters.replay_mismatches);

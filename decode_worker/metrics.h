@@ -12,6 +12,7 @@
 #include "kvtransfer/transfer_target.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
+#include "worker_shell/prefix_cache_metrics.h"
 #include "worker_shell/rank_metrics.h"
 
 namespace tandem::decode {
@@ -67,12 +68,8 @@ class DecodeMetrics final {
   std::vector<worker_shell::MirroredCounter> spec_drafted_, spec_accepted_;  // by place in the window
   prometheus::Gauge& spec_accept_length_;
   prometheus::Gauge& spec_draft_length_;
-  prometheus::Gauge& prefix_pages_;
-  prometheus::Gauge& prefix_idle_pages_;
-  worker_shell::MirroredCounter prefix_hits_;
+  worker_shell::PrefixCacheMetrics prefix_cache_;
   worker_shell::MirroredCounter held_prompt_tokens_;
-  worker_shell::MirroredCounter prefix_evicted_pages_;
-  worker_shell::MirroredCounter prefix_flushes_;
   worker_shell::MirroredCounter fetched_bytes_;
   worker_shell::MirroredCounter wrong_sums_;
   worker_shell::MirroredCounter refetched_pages_;

@@ -3,20 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kvtransfer/description_words.h"
 #include "kvtransfer/transfer_source.h"
 
 namespace tandem::kvtransfer {
 namespace {
-
-std::string NameOfRequest(const proto::RequestKey& key) {
-  return absl::StrFormat("%016x/%d", key.request_id(), key.attempt());
-}
-
-std::string In(absl::Duration point, absl::Duration now) {
-  if (point == absl::InfiniteDuration()) return "never";
-  return absl::StrCat(
-      "in ", absl::FormatDuration(absl::Trunc(std::max(point - now, absl::ZeroDuration()), absl::Milliseconds(1))));
-}
 
 std::string StateOf(const SourceEpoch& epoch) {
   switch (epoch.phase) {
@@ -41,13 +32,12 @@ std::string TransferSource::Describe() const {
     const TargetLink& link = links_.at(id.target_incarnation);
     const size_t num_pages = epoch.pages.empty() ? 0 : epoch.pages[0].size();
     const std::string until = !link.is_up
-                                  ? absl::StrCat("its lease lapses ", In(link.lapses_at, now), ": decode is gone")
+                                  ? absl::StrCat("its lease lapses ", WhenText(link.lapses_at, now), ": decode is gone")
                               : epoch.phase == SourcePhase::kEnding
                                   ? "decode acknowledges the abort"
-                                  : absl::StrCat("decode says Done, else the deadline ", In(epoch.deadline, now));
+                                  : absl::StrCat("decode says Done, else the deadline ", WhenText(epoch.deadline, now));
     absl::StrAppendFormat(&text, "%s %s %d %s %s/%016x %s\n", NameOfRequest(epoch.key), StateOf(epoch), num_pages,
-                          absl::FormatDuration(absl::Trunc(now - epoch.began, absl::Milliseconds(1))), link.instance,
-                          id.target_incarnation, until);
+                          DurationText(now - epoch.began), link.instance, id.target_incarnation, until);
   }
   return text;
 }

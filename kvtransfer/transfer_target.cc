@@ -548,22 +548,6 @@ absl::Duration TransferTarget::NextTick() const {
 
 std::vector<TargetOutput> TransferTarget::TakeOutputs() { return std::exchange(outputs_, {}); }
 
-TargetLedger TransferTarget::ledger() const {
-  TargetLedger ledger{.open_epochs = static_cast<int64_t>(epochs_.size()),
-                      .outstanding_fetches = static_cast<int64_t>(fetches_.size())};
-  for (const auto& [id, epoch] : epochs_) {
-    if (epoch.phase != TargetPhase::kReady && !epoch.is_released) {
-      ledger.held_pages += static_cast<int64_t>(epoch.target_pages.size());
-    }
-    if (epoch.phase == TargetPhase::kOpen) {
-      ledger.announced_unfetched_bytes +=
-          (epoch.grid.num_announced() - epoch.grid.num_landed()) * options_.layout.page_bytes();
-    }
-  }
-  for (const auto& [id, fetch] : fetches_) ledger.outstanding_bytes += fetch.bytes;
-  return ledger;
-}
-
 void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
   const absl::Duration now = clock_->Now();
   const auto from_now = [&](absl::Duration point) {
@@ -598,12 +582,6 @@ void TransferTarget::AppendState(std::vector<uint64_t>& state) const {
                  {fetch.epoch, fetch.peer_session, static_cast<uint64_t>(fetch.lane), uint64_t{fetch.is_second_try}});
   }
   state.push_back(last_epoch_);
-}
-
-double TransferTarget::LaneRate(std::string_view peer_name, int lane) const {
-  const auto peer = peers_.find(peer_name);
-  if (peer == peers_.end() || lane < 0 || lane >= peer->second.lanes.size()) return 0;
-  return peer->second.lanes.bytes_per_second(lane);
 }
 
 }  // namespace tandem::kvtransfer

@@ -29,16 +29,9 @@ PrefillMetrics::PrefillMetrics(base::Metrics& m, int num_ranks)
           m.AddCounter("tandem_kv_transfer_unknown_epochs_total",
                        "Control messages of transfers that are not open here; 0 while no message is lost.")),
       repeats_(m.AddCounter("tandem_kv_transfer_repeats_total", "Control messages answered again.")),
-      prefix_pages_(m.AddGauge("tandem_prefix_cache_pages", "KV pages in the prefix cache, held or idle.")),
-      prefix_idle_pages_(m.AddGauge("tandem_prefix_cache_idle_pages",
-                                    "KV pages in the prefix cache that nobody holds: room for requests.")),
-      prefix_hits_(m.AddCounter("tandem_prefix_cache_hits_total",
-                                "Requests that joined at least one page of the prefix cache.")),
+      prefix_cache_(m),
       cached_prompt_tokens_(m.AddCounter("tandem_cached_prompt_tokens_total",
                                          "Prompt tokens that were in the prefix cache and not computed again.")),
-      prefix_evicted_pages_(m.AddCounter("tandem_prefix_cache_evicted_pages_total",
-                                         "KV pages that left the prefix cache for want of room.")),
-      prefix_flushes_(m.AddCounter("tandem_prefix_cache_flushes_total", "Flushes of the prefix cache, by routers.")),
       prefix_distrusts_(m.AddCounter("tandem_prefix_cache_distrusts_total",
                                      "Prefixes dropped because sums of their pages disagreed at decode.")),
       tcp_connections_(
@@ -68,14 +61,8 @@ void PrefillMetrics::Update(const Engine& engine, absl::Duration step_time, size
   requests_refused_.Set(counters.requests_refused);
   prompt_tokens_.Set(counters.prompt_tokens);
   first_tokens_.Set(counters.first_tokens);
-  if (const kvcache::PrefixIndex* prefixes = engine.prefix_cache(); prefixes != nullptr) {
-    prefix_pages_.Set(static_cast<double>(prefixes->num_pages()));
-    prefix_idle_pages_.Set(static_cast<double>(engine.pages().num_idle()));
-    prefix_evicted_pages_.Set(prefixes->counters().pages_evicted);
-  }
-  prefix_hits_.Set(counters.prefix_hits);
+  prefix_cache_.Update(engine.prefix_cache(), engine.pages(), counters.prefix_hits, counters.prefix_flushes);
   cached_prompt_tokens_.Set(counters.cached_prompt_tokens);
-  prefix_flushes_.Set(counters.prefix_flushes);
   prefix_distrusts_.Set(counters.prefix_distrusts);
   const kvtransfer::SourceCounters& transfer = engine.transfer().counters();
   announced_bytes_.Set(transfer.announced_bytes);

@@ -7,6 +7,7 @@
 #include "prefill_worker/engine.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
+#include "worker_shell/prefix_cache_metrics.h"
 #include "worker_shell/rank_metrics.h"
 
 namespace tandem::prefill {
@@ -39,12 +40,8 @@ class PrefillMetrics final {
   worker_shell::MirroredCounter stale_messages_;
   worker_shell::MirroredCounter unknown_epochs_;
   worker_shell::MirroredCounter repeats_;
-  prometheus::Gauge& prefix_pages_;
-  prometheus::Gauge& prefix_idle_pages_;
-  worker_shell::MirroredCounter prefix_hits_;
+  worker_shell::PrefixCacheMetrics prefix_cache_;
   worker_shell::MirroredCounter cached_prompt_tokens_;
-  worker_shell::MirroredCounter prefix_evicted_pages_;
-  worker_shell::MirroredCounter prefix_flushes_;
   worker_shell::MirroredCounter prefix_distrusts_;
   prometheus::Gauge& tcp_connections_;
   worker_shell::MirroredCounter tcp_refused_;

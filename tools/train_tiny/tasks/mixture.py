@@ -67,37 +67,31 @@ def draw_long(rng, held_out=False):
 
 def draw_tools(rng, held_out=False):
     """Mostly functions to choose from, short documents, and enough of the rest."""
-    u = rng.random()
-    if u < 0.68:
-        is_hard = u < 0.34
-        return tool_calls.tools(rng, held_out, rng.random() < 0.5, rng.choice([1, 2, 3, 4, 4, 4]), is_hard)
-    thinking = rng.random() < 0.65
-    if u < 0.75:
-        return arithmetic.percent(rng, held_out, thinking)
-    if u < 0.83:
-        return arithmetic.operation(rng, held_out, thinking)
-    if u < 0.87:
-        return arithmetic.word_problem(rng, held_out, thinking)
-    if u < 0.90:
-        return retrieval.retrieval(rng, rng.randint(40, 2000))
-    return short_answer(rng)
+    return mostly_tools(rng, held_out, [1, 2, 3, 4, 4, 4], (0.34, 0.68, 0.75, 0.83, 0.87, 0.90))
 
 
 def draw_types(rng, held_out=False):
     """What is still weak after that: types of arguments that only the schema tells, with one function as with four, the
     order of parameters without thinking, and the sums of percentages."""
+    return mostly_tools(rng, held_out, [1, 1, 2, 3, 4, 4, 4], (0.42, 0.58, 0.73, 0.81, 0.86, 0.88))
+
+
+def mostly_tools(rng, held_out, nums_tools, ends):
+    """ends: where the shares of hard and of easy functions, percentages, operations, word problems and short retrieval end;
+    the rest is short answers."""
+    hard, easy, percent, operation, word_problem, short_retrieval = ends
     u = rng.random()
-    if u < 0.58:
-        is_hard = u < 0.42
-        return tool_calls.tools(rng, held_out, rng.random() < 0.5, rng.choice([1, 1, 2, 3, 4, 4, 4]), is_hard)
+    if u < easy:
+        is_hard = u < hard
+        return tool_calls.tools(rng, held_out, rng.random() < 0.5, rng.choice(nums_tools), is_hard)
     thinking = rng.random() < 0.65
-    if u < 0.73:
+    if u < percent:
         return arithmetic.percent(rng, held_out, thinking)
-    if u < 0.81:
+    if u < operation:
         return arithmetic.operation(rng, held_out, thinking)
-    if u < 0.86:
+    if u < word_problem:
         return arithmetic.word_problem(rng, held_out, thinking)
-    if u < 0.88:
+    if u < short_retrieval:
         return retrieval.retrieval(rng, rng.randint(40, 2000))
     return short_answer(rng)
 
