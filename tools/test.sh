@@ -47,7 +47,9 @@ check format tools/check_format.sh
 echo "== pytest"
 TANDEM_BIN_DIR=$(bazel info bazel-bin 2>/dev/null)
 export TANDEM_BIN_DIR
-"$python" -m pytest -q -m "not large" --junitxml="$reports/pytest.xml" ${long:+--long} tools tests/e2e tests/clients tests/bundle tests/k8s
+# Three files at a time: most tests wait for processes more than they compute. A file stays in one process, with its
+# shared cluster.
+"$python" -m pytest -q -m "not large" -n 3 --dist loadfile --junitxml="$reports/pytest.xml" ${long:+--long} tools tests/e2e tests/clients tests/bundle tests/k8s
 # The report counts the failures; without one, pytest itself failed.
 [ -f "$reports/pytest.xml" ] || check pytest false
 
