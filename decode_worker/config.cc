@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "decode_worker/running_limit.h"
 #include "kvtransfer/fault_spec.h"
 #include "worker_shell/ports.h"
 
@@ -9,6 +10,10 @@ namespace tandem::decode {
 
 void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
   worker_shell::AddWorkerFields(schema, config);
+  schema.Int("process.max_running_requests", &config.max_running_requests,
+             {.unit = "requests", .min = 0, .max = kRunningSequencesMax},
+             "Choices of requests that hold pages at a time, running or with their prompt under way; 0: as many as "
+             "memory allows, which the log and /statusz explain (docs/operations.md).");
   schema.Int("process.replay_tokens_per_step", &config.replay_tokens_per_step,
              {.unit = "tokens", .min = 0, .max = 65536},
              "Rows of a step, beside one for each running request, for tokens that are computed again after a "

@@ -60,6 +60,17 @@ TEST(DecodeConfigTest, SilenceIsLongerThanTwoHeartbeats) {
   EXPECT_THAT(Validate(config).message(), HasSubstr("peer_silence_max"));
 }
 
+TEST(DecodeConfigTest, MemorySaysHowManyRunUnlessANumberIsSet) {
+  DecodeConfig config;
+  EXPECT_EQ(config.max_running_requests, 0);
+  base::ConfigSchema schema("decode_worker");
+  AddFields(schema, config);
+  EXPECT_TRUE(schema.Apply("process:\n  max_running_requests: 7\n", "decode.yaml", {}).ok());
+  EXPECT_EQ(config.max_running_requests, 7);
+  EXPECT_THAT(schema.Apply("process:\n  max_running_requests: 4097\n", "decode.yaml", {}).message(),
+              HasSubstr("process.max_running_requests"));
+}
+
 TEST(DecodeConfigTest, PortsOfOneProcessDiffer) {
   DecodeConfig config;
   config.admin_port = config.rpc_port;

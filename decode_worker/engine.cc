@@ -428,6 +428,7 @@ void Engine::EndIfNothingIsHeld(Request& request) {
   } else {
     ++(request.outcome->error.ok() ? counters_.requests_finished : counters_.requests_failed);
   }
+  for (const Sequence& sequence : request.sequences) speculation_.NoteAnswer(sequence.drafting);
   SendEnded(request);
   requests_.erase(request.generate.key);
 }

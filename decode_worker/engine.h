@@ -139,6 +139,7 @@ class Engine final {
   const model::DeviceBufferCounters* device_buffer_counters() const { return executor_.device_buffer_counters(); }
   const Speculation& speculation() const { return speculation_; }
   const kvcache::PrefixIndex* prefix_cache() const { return prefixes_.has_value() ? &*prefixes_ : nullptr; }
+  int num_sequences_max() const { return options_.batch.num_sequences_max; }
   int num_parked() const { return static_cast<int>(parked_.size()); }
   int num_without_credit() const { return num_without_credit_; }  // sequences that sat out the last step
   // Ends that routers have not confirmed yet.

@@ -62,6 +62,7 @@ std::string Engine::Describe() const {
                           request->sequences.size(), num_left, request->num_pages(), request->num_open_epochs,
                           request->generate.head.prefill_address());
   }
+  if (speculation_.is_on()) absl::StrAppend(&text, "\n", speculation_.Describe());
   if (const model::DeviceBufferCounters* buffers = device_buffer_counters(); buffers != nullptr) {
     absl::StrAppendFormat(&text,
                           "\nhisparse: %d of %d device pages, %d of %d host pages, %d swap-outs\nlayer hits misses\n",

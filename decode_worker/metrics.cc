@@ -4,6 +4,16 @@
 #include <string>
 
 namespace tandem::decode {
+namespace {
+
+// Tokens of a window, or an answer's mean of them: from 1 to one more than the drafts, `step` apart.
+std::vector<double> LengthBounds(int num_drafts_max, double step) {
+  std::vector<double> bounds;
+  for (int i = 0; 1 + i * step <= 1 + std::max(1, num_drafts_max); ++i) bounds.push_back(1 + i * step);
+  return bounds;
+}
+
+}  // namespace
 
 DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks)
     : metrics_(m),
@@ -18,6 +28,9 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
       transfer_outstanding_bytes_(m.AddGauge("tandem_kv_transfer_outstanding_bytes", "Bytes of fetches under way.")),
       transfer_unfetched_bytes_(m.AddGauge("tandem_kv_transfer_announced_unfetched_bytes",
                                            "Bytes that prefill has announced and that have not arrived.")),
+      max_running_(m.AddGauge("tandem_max_running_reqs",
+                              "Choices that may hold pages at a time: process.max_running_requests, or what memory "
+                              "gives.")),
       without_credit_(m.AddGauge("tandem_num_no_credit_reqs",
                                  "Running requests that sat out the last step: their reader has no room.")),
       parked_(m.AddGauge("tandem_num_parked_reqs",
@@ -59,6 +72,14 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
       rows_(m.AddCounter("tandem_engine_rows_total", "Rows of forward passes.")),
       spec_windows_(m.AddCounter("tandem_spec_windows_total",
                                  "Steps of sequences that might draft; each brings a token, and its accepted drafts.")),
+      spec_window_tokens_(m.AddHistogram("tandem_spec_window_tokens",
+                                         "Tokens that each such step brought: one, and its accepted drafts.",
+                                         LengthBounds(num_drafts_max, 1)),
+                          LengthBounds(num_drafts_max, 1).size()),
+      spec_answer_length_(m.AddHistogram("tandem_spec_answer_accept_length",
+                                         "Tokens that such steps brought in the mean of each choice that is over.",
+                                         LengthBounds(num_drafts_max, 0.5)),
+                          LengthBounds(num_drafts_max, 0.5).size()),
       spec_accept_length_(m.AddGauge("tandem_spec_accept_length",
                                      "Tokens that such a step brought in the mean since the start; 0 without drafts.")),
       spec_draft_length_(m.AddGauge("tandem_spec_draft_length", "Drafts of each window that were last thought best.")),
@@ -119,6 +140,7 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   reattached_routers_.Set(counters.reattached_routers);
   tokens_said_again_.Set(counters.tokens_said_again);
   requests_not_known_.Set(counters.requests_not_known);
+  max_running_.Set(engine.num_sequences_max());
   without_credit_.Set(engine.num_without_credit());
   parked_.Set(engine.num_parked());
   unconfirmed_ends_.Set(static_cast<double>(engine.num_unconfirmed_ends()));
@@ -133,6 +155,8 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
     spec_drafted_[place].Set(spec.drafted[place]);
     spec_accepted_[place].Set(spec.accepted[place]);
   }
+  spec_window_tokens_.Set(spec.windows_by_accepted, static_cast<double>(spec.windows + spec.num_accepted()));
+  spec_answer_length_.Set(spec.answers_by_length, spec.answer_lengths_sum);
   spec_accept_length_.Set(spec.accept_length());
   spec_draft_length_.Set(engine.speculation().draft_length());
   const kvtransfer::TargetCounters& transfer = engine.transfer().counters();

@@ -12,6 +12,7 @@
 #include "kvtransfer/transfer_target.h"
 #include "worker_shell/engine_metrics.h"
 #include "worker_shell/mirrored_counter.h"
+#include "worker_shell/mirrored_histogram.h"
 #include "worker_shell/prefix_cache_metrics.h"
 #include "worker_shell/rank_metrics.h"
 
@@ -43,6 +44,7 @@ class DecodeMetrics final {
   prometheus::Gauge& transfer_outstanding_fetches_;
   prometheus::Gauge& transfer_outstanding_bytes_;
   prometheus::Gauge& transfer_unfetched_bytes_;
+  prometheus::Gauge& max_running_;
   prometheus::Gauge& without_credit_;
   prometheus::Gauge& parked_;
   prometheus::Gauge& unconfirmed_ends_;
@@ -66,6 +68,7 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter rows_;
   worker_shell::MirroredCounter spec_windows_;
   std::vector<worker_shell::MirroredCounter> spec_drafted_, spec_accepted_;  // by place in the window
+  worker_shell::MirroredHistogram spec_window_tokens_, spec_answer_length_;
   prometheus::Gauge& spec_accept_length_;
   prometheus::Gauge& spec_draft_length_;
   worker_shell::PrefixCacheMetrics prefix_cache_;

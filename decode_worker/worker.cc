@@ -18,6 +18,7 @@
 #include "decode_worker/outbox.h"
 #include "decode_worker/peer_links.h"
 #include "decode_worker/router_service.h"
+#include "decode_worker/running_limit.h"
 #include "kvcache/kv_pool.h"
 #include "kvtransfer/lane_set.h"
 #include "model/device_buffers.h"
@@ -100,6 +101,7 @@ class Worker::Core final : public Outbox {
   const std::vector<std::unique_ptr<kernels::Backend>> devices_;  // by rank
   std::unique_ptr<model::ModelExecutor> executor_;
   const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
+  std::string running_limit_;                // how many sequences hold pages at a time, and why
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
   // Destroyed in this order from below: streams, links, lanes; their last events meet a closed mailbox.
@@ -113,7 +115,16 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                                  const PoolSizes& sizes) {
   ASSIGN_OR_RETURN(security_, base::PeerSecurity::Load(config_.peers, clock_));
   const int num_steps = config_.cluster.speculative.num_steps;
-  const int num_rows_max = config_.max_running_requests * (1 + num_steps) + config_.replay_tokens_per_step;
+  const RunningMemory running_memory{.num_pages = layout.num_pages,
+                                     .num_device_pages = sizes.num_device_pages,
+                                     .num_kept_pages_max = sizes.num_kept_pages_max,
+                                     .kv_bytes = sizes.device_bytes,
+                                     .vocab_size = model.config().vocab_size,
+                                     .num_drafts = num_steps};
+  const RunningLimit running = PlanRunningLimit(running_memory, config_.max_running_requests);
+  running_limit_ = decode::Describe(running, running_memory);
+  LOG_INFO("max_running_requests", {"limit", running_limit_});
+  const int num_rows_max = running.num_sequences * (1 + num_steps) + config_.replay_tokens_per_step;
   const auto pool_bytes = memory_.bytes().first(layout.pool_bytes());
   ASSIGN_OR_RETURN(const kvcache::KvPool pool, kvcache::KvPool::Over(pool_bytes, layout));
   ASSIGN_OR_RETURN(
@@ -134,7 +145,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
 
-  BatchLimits batch{.num_sequences_max = config_.max_running_requests, .num_rows_max = num_rows_max};
+  BatchLimits batch{.num_sequences_max = running.num_sequences, .num_rows_max = num_rows_max};
   if (config_.hisparse.enabled) {
     batch.num_rows_per_sequence_max = model::DeviceBuffers::kRowsPerSequenceMax;
     batch.num_kept_pages_max = sizes.num_kept_pages_max;
@@ -268,7 +279,8 @@ void Worker::Core::AfterStep(const Engine& engine) {
 }
 
 std::string Worker::Core::DescribeLinks() const {
-  return absl::StrCat("routers: ", service_->num_routers(), "\n", ranks_ == nullptr ? "" : ranks_->Describe());
+  return absl::StrCat("routers: ", service_->num_routers(), "\n", running_limit_, "\n",
+                      ranks_ == nullptr ? "" : ranks_->Describe());
 }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {

@@ -20,6 +20,8 @@ void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
              "Port of the tcp lane; 0 takes a free one.");
   schema.Int("process.chunked_prefill_size", &config.chunked_prefill_size, {.unit = "tokens", .min = 1, .max = 65536},
              "Prompt tokens computed in one engine step, over all requests.");
+  schema.Int("process.max_running_requests", &config.max_running_requests, {.unit = "requests", .min = 1, .max = 4096},
+             "Requests that share one engine step.");
   schema.Int("process.context_parallel_size", &config.context_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
              "Ranks that share the rows of every step (context parallelism): threads of this process, which divide "
              "process.num_threads among them. Tokens and KV bytes do not depend on it.");

@@ -14,6 +14,7 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   PrefillConfig() {
     rpc_port = 8101;
     admin_port = 9101;
+    max_running_requests = 32;
   }
 
   std::string advertise_host = "127.0.0.1";

@@ -51,10 +51,6 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.Int64("process.kv_cache_tokens", &config.kv_cache_tokens,
                {.unit = "tokens", .min = kvcache::kPageTokens, .max = int64_t{1} << 40},
                "Size of the KV pool, rounded down to whole pages; no sequence can be longer.");
-  schema.Int("process.max_running_requests", &config.max_running_requests, {.unit = "requests", .min = 1, .max = 4096},
-             "Decode: choices of requests that hold pages at a time, running or with their prompt under way. Prefill: "
-             "requests "
-             "that share one step.");
   schema.Int("process.max_queued_requests", &config.max_queued_requests, {.unit = "requests", .min = 1, .max = 65536},
              "Requests that wait for pages; one more is refused with RESOURCE_EXHAUSTED.");
   schema.StringList("process.lanes", &config.lanes,

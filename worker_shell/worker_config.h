@@ -32,7 +32,7 @@ struct WorkerConfig {
   int expert_parallel_size = 1;
   std::string instruction_level = "auto";
   int64_t kv_cache_tokens = 16384;
-  int max_running_requests = 32;
+  int max_running_requests = 0;  // each kind of worker has its own field and meaning
   int max_queued_requests = 256;
   std::vector<std::string> lanes = {"ucx_shm", "tcp"};
   std::string net_devices = "all";

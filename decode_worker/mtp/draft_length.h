@@ -18,6 +18,9 @@ struct StepTimes {
   double draft_row = 0;  // each of its rows
 };
 
+// Of a step with so many drafts for each of num_sequences sequences.
+double StepSeconds(const StepTimes& times, int num_drafts, int num_sequences);
+
 // expected_tokens[k]: that a step with k drafts for each of num_sequences sequences brings in all, from k = 0 on; not
 // falling. The k of the most tokens a second, the greatest among equals.
 int DraftLength(const StepTimes& times, absl::Span<const double> expected_tokens, int num_sequences);

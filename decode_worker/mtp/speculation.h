@@ -1,14 +1,17 @@
 // What a worker knows of its speculative decoding as a whole: how it is set, what steps and drafts take, how long the
-// windows of the next step are, and how many drafts came true.
+// windows of the next step are and why, and how many drafts came true.
 // Tested by speculation_test.cc; what it decides by is draft_length.h.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "decode_worker/mtp/acceptance.h"
+#include "decode_worker/mtp/draft_length.h"
 #include "decode_worker/mtp/draft_state.h"
 #include "decode_worker/mtp/step_times.h"
 
@@ -24,6 +27,10 @@ struct SpeculativeCounters {
   int64_t windows = 0;                           // steps of sequences that might draft
   std::array<int64_t, kDraftsMax> drafted = {};  // by place in the window
   std::array<int64_t, kDraftsMax> accepted = {};
+  std::array<int64_t, kDraftsMax + 1> windows_by_accepted = {};  // by how many of their drafts came true
+  // Answers that drafted, by their accept length rounded up to halves: [0] 1, [1] at most 1.5, [2] 2, ..
+  std::array<int64_t, 2 * kDraftsMax + 1> answers_by_length = {};
+  double answer_lengths_sum = 0;
   int64_t num_drafted() const;
   int64_t num_accepted() const;
   // Tokens that a window brought in the mean; 0 where there was none.
@@ -44,8 +51,13 @@ class Speculation final {
   void NoteDrafting(int num_runs, int num_rows, absl::Duration time);
   // One sequence's window: of its drafts so many came true. Its own history is told, too.
   void NoteWindow(int num_accepted, DraftState& sequence);
+  // A choice is over; nothing where it had no window.
+  void NoteAnswer(const DraftState& sequence);
 
   int draft_length() const { return draft_length_; }  // last chosen
+  // For /statusz: the lengths that came into question for the last step, with what was expected of each, and how often
+  // drafts came true by place.
+  std::string Describe() const;
   const SpeculativeCounters& counters() const { return counters_; }
 
   static constexpr int kProbeInterval = 32;
@@ -54,6 +66,10 @@ class Speculation final {
   const SpeculativeOptions options_;
   RowTimes step_times_, draft_times_;
   SpeculativeCounters counters_;
+  // What the last choice was made by.
+  StepTimes times_;
+  std::vector<double> expected_tokens_;
+  int num_sequences_ = 0;
   int draft_length_ = 0;
   int steps_until_probe_ = kProbeInterval;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace tandem::decode {
@@ -76,6 +77,49 @@ TEST(SpeculationTest, CountsEachPlaceAndTheMeanLength) {
   EXPECT_EQ(state.num_windows, 4);
   EXPECT_EQ(state.num_drafted, 8);
   EXPECT_EQ(state.num_accepted, 4);
+}
+
+// Lengths 1, 1.25, 1.5, 1.75, .. of four windows each, against what buckets say by their bounds.
+TEST(SpeculationTest, EachWindowAndEachAnswerIsInTheBucketOfItsLength) {
+  Speculation speculation({.num_steps = 3, .is_adaptive = false});
+  std::vector<int64_t> windows(4), answers(7);
+  double sum = 0;
+  speculation.NoteAnswer({});  // it had no window
+  for (int total = 0; total <= 12; ++total) {
+    DraftState state;
+    for (int window = 0; window < 4; ++window) {
+      const int accepted = total / 4 + (window < total % 4 ? 1 : 0);
+      Note(speculation, 3, accepted, state);
+      ++windows[accepted];
+    }
+    speculation.NoteAnswer(state);
+    const double length = 1 + total / 4.0;
+    sum += length;
+    size_t bucket = 0;
+    while (length > 1 + static_cast<double>(bucket) / 2) ++bucket;
+    ++answers[bucket];
+  }
+  const SpeculativeCounters& counters = speculation.counters();
+  for (size_t i = 0; i < windows.size(); ++i) EXPECT_EQ(counters.windows_by_accepted[i], windows[i]) << i;
+  for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(counters.answers_by_length[i], answers[i]) << i;
+  EXPECT_DOUBLE_EQ(counters.answer_lengths_sum, sum);
+}
+
+TEST(SpeculationTest, SaysWhyTheLengthIsWhatItIs) {
+  Speculation speculation({.num_steps = 2});
+  DraftState state;
+  const std::vector<const Acceptance*> one = {&state.acceptance};
+  for (int i = 0; i < 500; ++i) {
+    const int length = speculation.NextDraftLength(one);
+    speculation.NoteDrafting(length, length, length * absl::Milliseconds(1));
+    speculation.NoteStep(1 + length, absl::Milliseconds(10));  // rows are free
+    Note(speculation, length, length, state);
+  }
+  const std::string page = speculation.Describe();
+  EXPECT_THAT(page, ::testing::HasSubstr("mtp: 2 drafts a window now, 2 at most"));
+  EXPECT_THAT(page, ::testing::HasSubstr("1 500 100.0%"));
+  EXPECT_THAT(page, ::testing::ContainsRegex(
+                        "0 1.00 10.000 100\n1 1.9[0-9] 11.000 1[0-9]+\n2 2.9[0-9] 12.000 2[0-9]+ <- chosen"));
 }
 
 }  // namespace

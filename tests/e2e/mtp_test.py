@@ -106,6 +106,12 @@ def test_most_drafts_come_true(tmp_path_factory, sampling):
         print(f"\naccept length {length:.2f} at {sampling}")
         assert length >= (3.6 if sampling["temperature"] == 0 else 3.0)
         assert cluster.decode.metric("tandem_spec_accept_length") == pytest.approx(length)
+        assert cluster.decode.metric("tandem_spec_window_tokens_count") == windows
+        assert cluster.decode.metric("tandem_spec_window_tokens_sum") == windows + accepted
+        assert cluster.decode.metric("tandem_spec_answer_accept_length_count") == len(questions)
+        assert cluster.decode.metric("tandem_spec_answer_accept_length_sum") >= 3 * len(questions)
+        page = clusters.get(cluster.decode.admin + "/statusz")[1]
+        assert f"mtp: 3 drafts a window now, 3 at most, always as many; {windows:.0f} windows brought {length:.2f} tokens each" in page
         # The router is told with the next load.
         told = clusters.wait_until(lambda: accept_length(cluster) or 0, lambda: clusters.get(cluster.url + "/server_info")[1])
         assert 1 <= told <= 4

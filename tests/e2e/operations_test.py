@@ -25,6 +25,15 @@ def test_every_service_answers_its_operators(cluster, role):
     assert get(admin + "/nothing")[0] == 404
 
 
+def test_a_decode_worker_says_how_many_it_runs_at_a_time_and_why(cluster):
+    page = get(cluster.decode.admin + "/statusz")[1]
+    told = re.search(r"^(\d+) sequences hold pages at a time, the least of: (\d+) by (\d+) KV pages .*, (\d+) by rows", page, re.MULTILINE)
+    assert told, page
+    limit, by_pages, num_pages, by_rows = map(int, told.groups())
+    assert num_pages == cluster.decode.metric("tandem_kv_pages") and by_pages == (num_pages + 1) // 2
+    assert limit == min(by_pages, by_rows, 4096) == cluster.decode.metric("tandem_max_running_reqs")
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_metrics_pass_promtools_check(cluster, role):
     promtool = shutil.which("promtool")
