@@ -70,6 +70,7 @@ class TwoWorkersFixture : public ::testing::Test {
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
+    Change(config);
     auto worker = prefill::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     prefill_ = *std::move(worker);
@@ -91,12 +92,16 @@ class TwoWorkersFixture : public ::testing::Test {
     config.lanes = lanes;
     config.net_devices = "lo";
     config.peer_silence_max = kPatience;  // a busy test machine is no dead peer
+    Change(config);
     auto worker = decode::Worker::Start(config, base::RealClock());
     ASSERT_TRUE(worker.ok()) << worker.status();
     decode_ = *std::move(worker);
     router_ = std::make_unique<tests::RouterEnd>(decode_->rpc_port());
     router_->NamePrefill(prefill_->bootstrap_port());
   }
+  // What a test sets besides.
+  virtual void Change(prefill::PrefillConfig& config) {}
+  virtual void Change(decode::DecodeConfig& config) {}
   void TearDown() override {
     router_.reset();
     decode_.reset();
