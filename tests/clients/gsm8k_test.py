@@ -1,8 +1,8 @@
 """sglang's own accuracy programs: few_shot_gsm8k over /generate, and run_eval over each of its three ways to ask.
 
 Their data set is held-out word problems in GSM8K's format. The programs put words around them that the model was not
-trained on: it reads about half of them. Each accuracy must be the one that comes of asking the same
-prompts with the OpenAI client and looking for the right number in the sentence that the model was trained to end with.
+trained on, and which cost it a fifth of them or less. Each accuracy must be the one that comes of asking the same prompts
+with the OpenAI client and looking for the right number at its end.
 """
 
 import json
@@ -75,7 +75,7 @@ def test_few_shot_gsm8k(cluster, data, tmp_path):
         tmp_path,
     )
     assert number_after("Accuracy", printed) == pytest.approx(accuracy_by_completions(cluster, data), abs=6e-4)
-    assert 0 < number_after("Accuracy", printed) < 1, "half right or so: an equal score is no accident"
+    assert 0 < number_after("Accuracy", printed) < 1, "some right and some not: an equal score is no accident"
     assert number_after("Output throughput", printed) > 0
 
 
@@ -107,7 +107,8 @@ def test_run_eval(cluster, data, tmp_path, api):
     assert "retry" not in printed and "Bad Request" not in printed
     expected = accuracy_by_chat(cluster, data) if api == "chat" else accuracy_by_completions(cluster, data)
     assert number_after("Score", printed) == pytest.approx(expected, abs=6e-4)
-    assert expected >= 0.1, "an equal score is no accident"
+    print(f"{api}: {expected:.3f} of {COUNT}")
+    assert expected >= 0.7, "an equal score is no accident"
 
 
 def test_run_eval_repeated_and_thinking(cluster, data, tmp_path):
