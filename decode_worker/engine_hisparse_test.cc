@@ -85,6 +85,8 @@ TEST(EngineHiSparseTest, OnlySoManyAreAdmittedAsTheDeviceHasBuffersFor) {
   EXPECT_EQ(rig.engine().load().running_sequences(), 3u);
   EXPECT_EQ(rig.engine().load().waiting_requests(), 2u);
   EXPECT_EQ(rig.engine().device_pages().num_free(), 0);
+  EXPECT_EQ(rig.engine().load().device_pages_used(), 6u);
+  EXPECT_EQ(rig.engine().load().device_pages_total(), 6u);
   EXPECT_GT(rig.engine().pages().num_free(), 20);
   EXPECT_THAT(rig.engine().Describe(), ::testing::HasSubstr("hisparse: 6 of 6 device pages"));
   rig.Settle();

@@ -36,6 +36,9 @@ TEST(EnginePrefixTest, WhatIsHereIsNotFetchedAgain) {
   rig.ExpectFinished(second);
   rig.ExpectNothingHeld();
   EXPECT_EQ(rig.engine().load().kv_pages_free(), 32u) << "idle pages are room";
+  EXPECT_EQ(rig.engine().load().cached_prompt_tokens(), 128u);
+  EXPECT_EQ(rig.engine().load().transferred_kv_bytes(), 5u * page_bytes);
+  EXPECT_EQ(rig.engine().load().generated_tokens(), 10u + 3 * 10u);
 }
 
 TEST(EnginePrefixTest, PromptsOfEveryLengthAroundAPage) {

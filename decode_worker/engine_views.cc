@@ -42,6 +42,20 @@ proto::Load Engine::load() const {
   load.set_engine_steps(counters_.steps);
   load.set_spec_windows(speculation_.counters().windows);
   load.set_spec_accepted_tokens(speculation_.counters().num_accepted());
+  load.set_cached_prompt_tokens(counters_.held_prompt_tokens);
+  load.set_generated_tokens(counters_.tokens_generated);
+  load.set_transferred_kv_bytes(transfer_.counters().fetched_bytes);
+  if (const model::DeviceBufferCounters* buffers = device_buffer_counters(); buffers != nullptr) {
+    int64_t hits = 0, misses = 0;
+    for (const model::DeviceBufferCounters::Layer& layer : buffers->layers) {
+      hits += layer.hits;
+      misses += layer.misses;
+    }
+    load.set_hisparse_hits(hits);
+    load.set_hisparse_misses(misses);
+    load.set_device_pages_used(device_pages_.num_used());
+    load.set_device_pages_total(device_pages_.num_pages());
+  }
   return load;
 }
 

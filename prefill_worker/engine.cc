@@ -418,6 +418,9 @@ proto::Load Engine::load() const {
   load.set_kv_pages_free(pages_.num_free() + pages_.num_idle());
   load.set_kv_pages_total(pages_.num_pages());
   load.set_engine_steps(counters_.steps);
+  load.set_prompt_tokens(counters_.prompt_tokens);
+  load.set_cached_prompt_tokens(counters_.cached_prompt_tokens);
+  load.set_transferred_kv_bytes(transfer_.counters().announced_bytes);
   return load;
 }
 

@@ -224,6 +224,10 @@ TEST_F(EnginePrefixTest, APromptAsLargeAsThePoolGetsItAll) {
     ExpectServedAndForget(epochs);
   }
   EXPECT_EQ(engine_->load().kv_pages_free(), 8u) << "idle pages are room";
+  EXPECT_EQ(engine_->load().prompt_tokens(), 4u * 512);
+  EXPECT_EQ(engine_->load().cached_prompt_tokens(), 0u);
+  EXPECT_EQ(engine_->load().transferred_kv_bytes(),
+            static_cast<uint64_t>(engine_->transfer().counters().announced_bytes));
   ExpectNothingHeld();
 }
 

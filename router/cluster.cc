@@ -18,6 +18,24 @@ absl::Status StatusOf(const proto::Error& error) {
   return absl::Status(code, error.message());
 }
 
+WorkerLoad LoadOf(const proto::Load& told) {
+  return {.running_sequences = told.running_sequences(),
+          .waiting_requests = told.waiting_requests(),
+          .waiting_tokens = told.waiting_tokens(),
+          .kv_pages_free = told.kv_pages_free(),
+          .kv_pages_total = told.kv_pages_total(),
+          .spec_windows = told.spec_windows(),
+          .spec_accepted_tokens = told.spec_accepted_tokens(),
+          .prompt_tokens = told.prompt_tokens(),
+          .cached_prompt_tokens = told.cached_prompt_tokens(),
+          .generated_tokens = told.generated_tokens(),
+          .transferred_kv_bytes = told.transferred_kv_bytes(),
+          .hisparse_hits = told.hisparse_hits(),
+          .hisparse_misses = told.hisparse_misses(),
+          .device_pages_used = told.device_pages_used(),
+          .device_pages_total = told.device_pages_total()};
+}
+
 }  // namespace
 
 Cluster::Cluster(Options options, const WorkerChannelFactory& factory)
@@ -343,17 +361,9 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
       return OnEnded(link, ended.key(), ended.has_error() ? StatusOf(ended.error()) : absl::OkStatus(),
                      ended.is_cancelled());
     }
-    case proto::WorkerMessage::kLoad: {
-      WorkerLoad& load = ViewOf(link).load;
-      load.running_sequences = message.load().running_sequences();
-      load.waiting_requests = message.load().waiting_requests();
-      load.waiting_tokens = message.load().waiting_tokens();
-      load.kv_pages_free = message.load().kv_pages_free();
-      load.kv_pages_total = message.load().kv_pages_total();
-      load.spec_windows = message.load().spec_windows();
-      load.spec_accepted_tokens = message.load().spec_accepted_tokens();
+    case proto::WorkerMessage::kLoad:
+      ViewOf(link).load = LoadOf(message.load());
       return;
-    }
     case proto::WorkerMessage::kPeerStatus:
       if (link.role() == WorkerRole::kDecode) OnPeerStatus(link.index(), message.peer_status());
       return;

@@ -21,6 +21,15 @@ struct WorkerLoad {
   uint64_t kv_pages_total = 0;
   uint64_t spec_windows = 0;  // since its start; 0 where it does not draft
   uint64_t spec_accepted_tokens = 0;
+  // Since its start.
+  uint64_t prompt_tokens = 0;         // prefill: computed
+  uint64_t cached_prompt_tokens = 0;  // prefill: not computed, decode: not fetched
+  uint64_t generated_tokens = 0;      // decode
+  uint64_t transferred_kv_bytes = 0;  // prefill: announced, decode: fetched
+  uint64_t hisparse_hits = 0;         // selected tokens that were on the device
+  uint64_t hisparse_misses = 0;
+  uint64_t device_pages_used = 0;  // of device buffers, now
+  uint64_t device_pages_total = 0;
 };
 
 struct WorkerView {

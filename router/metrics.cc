@@ -106,6 +106,12 @@ void RouterMetrics::CountRequest(int http_status) {
   (it == chat_requests_.end() ? chat_requests_.at(500) : it->second)->Increment();
 }
 
+std::map<int, int64_t> RouterMetrics::RequestsByStatus() const {
+  std::map<int, int64_t> requests;
+  for (const auto& [status, counter] : chat_requests_) requests[status] = static_cast<int64_t>(counter->Value());
+  return requests;
+}
+
 void RouterMetrics::CountHttpRefusal(int http_status) {
   const auto it = http_refusals_.find(http_status);
   (it == http_refusals_.end() ? http_refusals_.at(400) : it->second)->Increment();

@@ -2,6 +2,7 @@
 // Tested by metrics_test.cc.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -25,6 +26,8 @@ class RouterMetrics final {
   // reason: one of the few words that RequestState gives, e.g. "client left".
   void CountCancel(const std::string& reason);
   std::string Expose() const { return metrics_.Expose(); }
+  // HTTP status -> requests that ended with it.
+  std::map<int, int64_t> RequestsByStatus() const;
 
  private:
   base::Metrics metrics_;

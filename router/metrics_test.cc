@@ -30,6 +30,8 @@ TEST(RouterMetricsTest, RequestsAreCountedByStatus) {
   metrics.CountRequest(200);
   metrics.CountRequest(499);
   metrics.CountRequest(418);
+  EXPECT_EQ(metrics.RequestsByStatus().at(200), 1);
+  EXPECT_EQ(metrics.RequestsByStatus().at(503), 0);
   const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"200\"} 1")) << text;
   EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"499\"} 1")) << text;

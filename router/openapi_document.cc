@@ -325,12 +325,12 @@ std::string Ask(const char* method, const char* summary, const Answer& answer) {
 
 std::string Get(const char* summary, const Answer& answer = {}) { return Ask("get", summary, answer); }
 
-std::string Text(const char* method, const char* summary) {
-  constexpr char kPlain[] = R"("content":{"text/plain":{"schema":{"type":"string"}}})";
+std::string Text(const char* method, const char* summary, const char* content_type = "text/plain") {
+  const std::string plain = absl::StrCat(R"("content":{")", content_type, R"(":{"schema":{"type":"string"}}})");
   constexpr char kError[] = R"(":{"description":"an error",)";
   const std::string error = Json(R"({"$ref":"#/components/schemas/Error"})");
   return absl::StrCat("\"", method, R"(":{"summary":")", summary, R"(","responses":{"200":{"description":"text",)",
-                      kPlain, R"(},"503":{"description":"not ready",)", kPlain, "},\"401", kError, error, "},\"405",
+                      plain, R"(},"503":{"description":"not ready",)", plain, "},\"401", kError, error, "},\"405",
                       kError, error, "}}}");
 }
 
@@ -390,6 +390,8 @@ std::string OpenApiDocument(const OpenApiLimits& limits) {
       {"/readyz", Text("get", "requests can be served")},
       {"/metrics", Text("get", "Prometheus")},
       {"/statusz", Text("get", "what runs, as tables")},
+      {"/dashboard", Text("get", "a page of the router's state, and a chat box", "text/html")},
+      {"/debug/state", Get("the state that the page shows")},
       {"/debug/requests", Get("requests that run, ended last, or waited longest")},
       {"/debug/requests/{id}", WithId(Get("what happened to one request, and when"))},
       {"/openapi.json", Get("this document")},

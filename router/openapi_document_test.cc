@@ -238,6 +238,8 @@ TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
                            "/flush_cache",
                            "/abort_request",
                            "/health_generate",
+                           "/dashboard",
+                           "/debug/state",
                            "/workers",
                            "/workers/{id}",
                            "/workers/{id}/drain",
@@ -250,7 +252,7 @@ TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
                            "/debug/requests/{id}"}) {
     EXPECT_TRUE(paths.contains(path)) << path;
   }
-  EXPECT_EQ(paths.size(), 27u);
+  EXPECT_EQ(paths.size(), 29u);
 }
 
 TEST(OpenApiDocumentTest, HasEveryPathWithItsErrors) {

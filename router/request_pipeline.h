@@ -26,6 +26,7 @@
 #include "router/pair_picker.h"
 #include "router/preparation_threads.h"
 #include "router/prepared_request.h"
+#include "router/request_view.h"
 #include "router/resume_pace.h"
 #include "router/timeline/timeline_store.h"
 
@@ -59,16 +60,6 @@ struct PipelineSettings {
   absl::Duration timeline_gap = absl::Seconds(1);   // a longer wait for a token is in the request's timeline
   size_t inline_body_bytes_max = size_t{32} << 10;  // larger bodies are prepared on the thread pool;
                                                     // so are forms of answers, whatever their size
-};
-
-// For /statusz.
-struct RequestView {
-  std::string id;
-  std::string pair;  // "" until it is picked
-  int64_t num_prompt_tokens = 0;
-  int64_t num_generated = 0;
-  absl::Duration age;
-  bool is_waiting = false;  // in line, not in flight yet
 };
 
 class RequestPipeline final {

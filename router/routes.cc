@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +14,8 @@
 #include "router/answer_writer.h"
 #include "router/chat_preparation.h"
 #include "router/completion_preparation.h"
+#include "router/dashboard/dashboard_state.h"
+#include "router/dashboard/page_files.h"
 #include "router/generate_preparation.h"
 #include "router/health_probe.h"
 #include "router/openai/abort_request.h"
@@ -78,6 +81,21 @@ bool IsRequestId(absl::string_view id) {
   return !id.empty() && id.size() <= kHttpIdBytesMax && std::all_of(id.begin(), id.end(), absl::ascii_isgraph);
 }
 
+// %3C -> <. What is no such triple stays as it is.
+std::string PercentDecoded(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && absl::ascii_isxdigit(text[i + 1]) &&
+        absl::ascii_isxdigit(text[i + 2])) {
+      out += absl::HexStringToBytes(text.substr(i + 1, 2));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 bool Allows(absl::string_view methods, absl::string_view method) {
   for (const absl::string_view allowed : absl::StrSplit(methods, ", ")) {
     if (allowed == method) return true;
@@ -121,9 +139,12 @@ const Routes::Route Routes::kRoutes[] = {
     {"/workers", "GET, HEAD, POST", kAdmin, nullptr, nullptr, &Routes::ServeWorkers},
     {"/workers/", "GET, HEAD, POST, DELETE", kAdmin, nullptr, nullptr, &Routes::ServeWorker},
     {"/statusz", kGet, kAdmin, nullptr, nullptr, &Routes::ServeStatusz},
+    {"/debug/state", kGet, kAdmin, nullptr, nullptr, &Routes::ServeState},
     {kTimelinesPath, kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
     {"/debug/requests/", kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
 
+    {kDashboardPath, kGet, kOpen, nullptr, nullptr, &Routes::ServePage},
+    {"/dashboard/", kGet, kOpen, nullptr, nullptr, &Routes::ServePage},
     {"/openapi.json", kGet, kOpen, nullptr, nullptr, &Routes::ServeOpenApi},
     {"/health", kGet, kOpen, nullptr, nullptr, &Routes::ServeHealth},
     {"/readyz", kGet, kOpen, nullptr, nullptr, &Routes::ServeReady},
@@ -180,10 +201,13 @@ void Routes::Serve(std::shared_ptr<Exchange> exchange, const Route& route, const
 void Routes::OnRefused(int status) { parts_.metrics->CountHttpRefusal(status); }
 
 void Routes::PostStatus() {
-  parts_.status_board->Post(
-      parts_.shard,
-      StatuszText(instance_, parts_.cluster->view(), *parts_.admission, parts_.pipeline->Requests(kRequestsShownMax)),
-      parts_.clock->Now());
+  StatusBoard::Word word;
+  word.requests = parts_.pipeline->Requests(kRequestsShownMax);
+  word.text = StatuszText(instance_, parts_.cluster->view(), *parts_.admission, word.requests);
+  word.num_in_flight = parts_.admission->num_in_flight();
+  word.num_waiting = parts_.admission->num_waiting();
+  word.posted_at = parts_.clock->Now();
+  parts_.status_board->Post(parts_.shard, std::move(word));
 }
 
 void Routes::ServeModels(Exchanged exchange) {
@@ -271,10 +295,14 @@ void Routes::ServeOpenApi(Exchanged exchange) {
 
 void Routes::ServeHealth(Exchanged exchange) { exchange->Respond(Text(200, "ok\n")); }
 
+absl::Status Routes::ReadinessOfAllShards() {
+  parts_.readiness->Post(parts_.shard, CheckReady(parts_.cluster->view()));
+  return parts_.readiness->Check();
+}
+
 void Routes::ServeReady(Exchanged exchange) {
   if (is_leaving_) return exchange->Respond(Text(503, "draining\n"));
-  parts_.readiness->Post(parts_.shard, CheckReady(parts_.cluster->view()));
-  const absl::Status ready = parts_.readiness->Check();
+  const absl::Status ready = ReadinessOfAllShards();
   exchange->Respond(ready.ok() ? Text(200, "ready\n") : Text(503, absl::StrCat(std::string(ready.message()), "\n")));
 }
 
@@ -287,7 +315,8 @@ void Routes::ServeTimelines(Exchanged exchange) {
     return exchange->Respond(Text(200, TimelineListJson(*parts_.timelines, now), kJson));
   }
   const std::string id = request.path.substr(sizeof(kTimelinesPath));
-  const TimelineStore::Timeline timeline = parts_.timelines->Find(id);
+  TimelineStore::Timeline timeline = parts_.timelines->Find(id);
+  if (timeline == nullptr) timeline = parts_.timelines->Find(PercentDecoded(id));  // a browser's way of writing it
   if (timeline == nullptr) {
     return exchange->Respond(ErrorResponse(
         absl::NotFoundError(absl::StrCat("no request ", Quoted(id), " runs here or is among the last that did"))));
@@ -303,6 +332,28 @@ void Routes::ServeTimelines(Exchanged exchange) {
 void Routes::ServeStatusz(Exchanged exchange) {
   PostStatus();
   exchange->Respond(Text(200, parts_.status_board->Text(parts_.clock->Now())));
+}
+
+void Routes::ServeState(Exchanged exchange) {
+  PostStatus();
+  DashboardSources sources;
+  sources.instance = instance_;
+  sources.now = parts_.clock->Now();
+  sources.wall_time = parts_.clock->WallTime();
+  sources.ready = ReadinessOfAllShards();
+  sources.is_draining = is_leaving_;
+  sources.view = &parts_.cluster->view();
+  sources.limits = parts_.admission->limits();
+  sources.metrics = parts_.metrics;
+  sources.board = parts_.status_board;
+  sources.timelines = parts_.timelines;
+  exchange->Respond(Text(200, DashboardState(sources), kJson));
+}
+
+void Routes::ServePage(Exchanged exchange) {
+  const std::string& path = exchange->request().path;
+  const PageFile* file = FindPageFile(path);
+  exchange->Respond(file == nullptr ? UnknownPath(path) : PageFileResponse(*file));
 }
 
 }  // namespace tandem::router

@@ -83,6 +83,9 @@ class Routes final : public HttpHandler {
   void ServeMetrics(Exchanged exchange);
   void ServeTimelines(Exchanged exchange);
   void ServeStatusz(Exchanged exchange);
+  void ServeState(Exchanged exchange);
+  void ServePage(Exchanged exchange);
+  absl::Status ReadinessOfAllShards();
   RouterLoad LoadOfAllShards() const;
 
   const Parts parts_;

@@ -6,10 +6,19 @@
 
 namespace tandem::router {
 
-void StatusBoard::Post(int shard, std::string text, absl::Duration now) {
+void StatusBoard::Post(int shard, Word word) {
   absl::MutexLock lock(&mutex_);
   if (shards_.size() <= static_cast<size_t>(shard)) shards_.resize(shard + 1);
-  shards_[shard] = {std::move(text), now};
+  shards_[shard] = std::move(word);
+}
+
+std::vector<StatusBoard::Word> StatusBoard::Words() const {
+  std::vector<Word> words;
+  absl::MutexLock lock(&mutex_);
+  for (const Word& word : shards_) {
+    words.push_back({"", word.num_in_flight, word.num_waiting, word.requests, word.posted_at});
+  }
+  return words;
 }
 
 std::string StatusBoard::Text(absl::Duration now) const {

@@ -1,6 +1,6 @@
-// What every shard of the process says of itself, so that /statusz, asked of one, shows all.
+// What every shard of the process says of itself, so that /statusz and /debug/state, asked of one, show all.
 //
-// Each shard posts its text now and then, and whenever it is asked itself; a shard that hangs is seen by the age of its
+// Each shard posts its word now and then, and whenever it is asked itself; a shard that hangs is seen by the age of its
 // last word. Not on the path of a request. Thread-safe. Tested by status_board_test.cc.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "router/request_view.h"
 
 namespace tandem::router {
 
@@ -18,18 +19,24 @@ class StatusBoard final {
   // How often a shard posts; text of many requests costs more than a tick may.
   static constexpr absl::Duration kPostInterval = absl::Milliseconds(200);
 
-  // shard: its number from 0; now: point of the clock.
-  void Post(int shard, std::string text, absl::Duration now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // All of them in order, each under its number and age where there are several.
-  std::string Text(absl::Duration now) const ABSL_LOCKS_EXCLUDED(mutex_);
-
- private:
-  struct Entry {
-    std::string text;
+  struct Word {
+    std::string text;  // /statusz
+    int num_in_flight = 0;
+    int num_waiting = 0;
+    std::vector<RequestView> requests;  // the oldest
     absl::Duration posted_at = absl::ZeroDuration();
   };
+
+  // shard: its number from 0; word.posted_at: a point of the clock.
+  void Post(int shard, Word word) ABSL_LOCKS_EXCLUDED(mutex_);
+  // All of them in order, each under its number and age where there are several.
+  std::string Text(absl::Duration now) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same in order, without their texts.
+  std::vector<Word> Words() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
   mutable absl::Mutex mutex_;
-  std::vector<Entry> shards_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Word> shards_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem::router

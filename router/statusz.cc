@@ -5,15 +5,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "router/pair_picker.h"
+#include "router/worker_state.h"
 
 namespace tandem::router {
 namespace {
 
-std::string StateOf(const WorkerView& worker) {
+std::string StateText(const WorkerView& worker) {
+  const WorkerState state = StateOf(worker);
   if (!worker.is_up) return absl::StrCat("down: ", worker.detail);
-  if (worker.is_removed) return "removed, finishes what runs";
-  if (worker.is_draining) return "draining";
-  return worker.is_ejected ? "ejected: it failed again and again, others are preferred" : "up";
+  if (state == WorkerState::kRemoved) return "removed, finishes what runs";
+  if (state == WorkerState::kEjected) return "ejected: it failed again and again, others are preferred";
+  return WorkerStateName(state);
 }
 
 void AppendWorker(std::string& out, const char* role, const WorkerView& worker) {
@@ -21,7 +23,7 @@ void AppendWorker(std::string& out, const char* role, const WorkerView& worker) 
   absl::StrAppendFormat(&out, "  %-8s %-24s %-20s %016x  in_flight=%d running=%u waiting=%u pages=%u/%u  %s\n", role,
                         worker.address, worker.instance, worker.incarnation, worker.requests_in_flight,
                         worker.load.running_sequences, worker.load.waiting_requests, worker.load.kv_pages_free,
-                        worker.load.kv_pages_total, StateOf(worker));
+                        worker.load.kv_pages_total, StateText(worker));
 }
 
 void AppendPairs(std::string& out, const ClusterView& view) {

@@ -6,7 +6,7 @@
 
 #include "router/admission.h"
 #include "router/cluster_view.h"
-#include "router/request_pipeline.h"
+#include "router/request_view.h"
 
 namespace tandem::router {
 

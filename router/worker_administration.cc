@@ -5,15 +5,10 @@
 #include "router/openai/api_error.h"
 #include "router/openai/json_text.h"
 #include "router/openai/worker_request.h"
+#include "router/worker_state.h"
 
 namespace tandem::router {
 namespace {
-
-const char* StateOf(const WorkerView& worker) {
-  if (worker.is_removed) return "removed";
-  if (!worker.is_up) return "down";
-  return worker.is_draining ? "draining" : "up";
-}
 
 void AppendWorker(std::string& out, const WorkerView& worker, const char* role, const std::string& model) {
   const bool takes_requests = worker.is_up && !worker.is_draining && !worker.is_removed;
@@ -21,7 +16,7 @@ void AppendWorker(std::string& out, const WorkerView& worker, const char* role, 
                   ",\"url\":", JsonString(absl::StrCat("grpc://", worker.address)), ",\"model_id\":", JsonString(model),
                   ",\"worker_type\":\"", role,
                   "\",\"connection_mode\":\"grpc\",\"is_healthy\":", takes_requests ? "true" : "false", ",\"state\":\"",
-                  StateOf(worker), "\",\"detail\":", JsonString(worker.detail),
+                  WorkerStateName(StateOf(worker)), "\",\"detail\":", JsonString(worker.detail),
                   ",\"instance\":", JsonString(worker.instance), ",\"load\":", worker.requests_in_flight, "}");
 }
 

@@ -73,6 +73,11 @@ RequestTimeline::Snapshot RequestTimeline::snapshot() const {
   return snapshot;
 }
 
+RequestTimeline::Snapshot RequestTimeline::summary() const {
+  absl::MutexLock lock(&mutex_);
+  return {origin_, end_, longest_wait_, {}, num_dropped_};
+}
+
 bool IsTraceParent(absl::string_view text) {
   constexpr absl::string_view kForm = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
   if (text.size() != kForm.size()) return false;

@@ -72,6 +72,7 @@ class RequestTimeline final {
   bool IsNamed(absl::string_view id) const ABSL_LOCKS_EXCLUDED(mutex_);  // by its id or its x-request-id
   absl::Duration longest_wait() const ABSL_LOCKS_EXCLUDED(mutex_);
   Snapshot snapshot() const ABSL_LOCKS_EXCLUDED(mutex_);  // events in the order of their beginning
+  Snapshot summary() const ABSL_LOCKS_EXCLUDED(mutex_);   // without events
 
  private:
   mutable absl::Mutex mutex_;

@@ -36,16 +36,23 @@ std::string Head(const RequestTimeline::Snapshot& timeline, absl::Duration now) 
 std::string List(const std::vector<TimelineStore::Timeline>& timelines, absl::Duration now) {
   std::string list;
   for (const TimelineStore::Timeline& timeline : timelines) {
-    absl::StrAppend(&list, list.empty() ? "{" : ",{", Head(timeline->snapshot(), now), "}");
+    absl::StrAppend(&list, list.empty() ? "" : ",", TimelineLineJson(timeline->summary(), now));
   }
   return list;
 }
 
 }  // namespace
 
+std::string TimelineLineJson(const RequestTimeline::Snapshot& timeline, absl::Duration now) {
+  return absl::StrCat("{", Head(timeline, now), "}");
+}
+
 std::string TimelineListJson(const TimelineStore& store, absl::Duration now) {
-  return absl::StrCat("{\"running\":[", List(store.Running(), now), "],\"recent\":[", List(store.Recent(), now),
-                      "],\"slow\":[", List(store.Slow(now), now), "]}");
+  std::vector<TimelineStore::Timeline> running = store.Running();
+  const size_t num_running = running.size();
+  running.resize(std::min(num_running, kRunningShownMax));
+  return absl::StrCat("{\"running\":[", List(running, now), "],\"running_total\":", num_running, ",\"recent\":[",
+                      List(store.Recent(), now), "],\"slow\":[", List(store.Slow(now), now), "]}");
 }
 
 std::string TimelineJson(const RequestTimeline::Snapshot& timeline, absl::Duration now) {

@@ -10,7 +10,11 @@
 
 namespace tandem::router {
 
-// {"running": [...], "recent": [...], "slow": [...]}: a line of each, without its events.
+// What a list says of a request: an object without its events.
+std::string TimelineLineJson(const RequestTimeline::Snapshot& timeline, absl::Duration now);
+// {"running": [...], "recent": [...], "slow": [...]}: a line of each. Of those that run, the oldest kRunningShownMax;
+// running_total says how many there are.
+inline constexpr size_t kRunningShownMax = 1000;
 std::string TimelineListJson(const TimelineStore& store, absl::Duration now);
 // One request with its events. now: for how long it has run, where it runs.
 std::string TimelineJson(const RequestTimeline::Snapshot& timeline, absl::Duration now);

@@ -13,8 +13,11 @@ from tests.k8s.scaling_test import documented
 
 FOLDER = ROOT / "deploy" / "k8s" / "monitoring"
 RULES = [rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]]
-PANELS = [panel for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if panel["type"] != "row"]
-QUERIES = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+BOARDS = {name: json.loads((FOLDER / f"{name}.json").read_text()) for name in ("dashboard", "workers_dashboard")}
+PANELS = {name: [panel for panel in board["panels"] if panel["type"] != "row"] for name, board in BOARDS.items()}
+QUERIES = [rule["expr"] for rule in RULES] + [
+    target["expr"] for panels in PANELS.values() for panel in panels for target in panel["targets"]
+]
 
 
 def promtool(*arguments):
@@ -48,6 +51,11 @@ def test_every_query_names_metrics_that_exist_and_their_role():
                 assert re.search(rf"(rate|increase)\({metric}\{{", query), f"a counter without its rate: {query}"
 
 
+def test_the_dashboards_have_names_of_their_own():
+    assert len({(board["uid"], board["title"]) for board in BOARDS.values()}) == len(BOARDS)
+    assert all(name in (FOLDER / "README.md").read_text() for name in BOARDS)
+
+
 def test_every_alert_has_its_section_of_the_runbook():
     page = (ROOT / "docs" / "operations.md").read_text()
     headings = re.findall(r"^### (.*)$", page, re.MULTILINE)
@@ -58,15 +66,17 @@ def test_every_alert_has_its_section_of_the_runbook():
         assert rule["labels"]["severity"] in ("page", "warning")
 
 
-def test_panels_have_titles_units_and_places_of_their_own():
-    taken = set()
-    for panel in PANELS:
+@pytest.mark.parametrize("board", BOARDS)
+def test_panels_have_titles_units_and_places_of_their_own(board):
+    taken, panels = set(), PANELS[board]
+    for panel in panels:
         place = panel["gridPos"]
         cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
         assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
         taken |= cells
         assert panel["title"] and panel["fieldConfig"]["defaults"]["unit"]
-    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    assert len({panel["title"] for panel in panels}) == len(panels)
+    assert len({panel["id"] for panel in BOARDS[board]["panels"]}) == len(BOARDS[board]["panels"])
 
 
 def test_the_names_that_sglangs_are_mapped_to_exist():

@@ -1,0 +1,179 @@
+"""The router's /dashboard in a real browser: what an operator sees of a cluster that runs, of one that breaks, and that
+nothing which models, clients or workers say becomes part of the page."""
+
+import json
+
+import pytest
+
+from tests.e2e import cluster as clusters
+from tests.e2e.browser import Browser
+from tests.e2e.cluster import get, wait_until
+from tests.e2e.held_stream import HeldStream
+from tests.e2e.tool_calls_test import CHECKPOINT, TIMER, WEATHER
+
+MARKUP = "<img src=x onerror=owned=1>"
+# Says which timers of the page run.
+COUNTED_TIMERS = """
+  window.pendingTimers = new Set();
+  const [set, clear] = [window.setTimeout, window.clearTimeout];
+  window.setTimeout = (work, ...rest) => {
+    const id = set(() => { pendingTimers.delete(id); work(); }, ...rest);
+    pendingTimers.add(id);
+    return id;
+  };
+  window.clearTimeout = (id) => { pendingTimers.delete(id); clear(id); };
+"""
+IS_HIDDEN = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}})"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def trained(browser, tmp_path_factory):
+    """The shipped checkpoint, which thinks and calls tools, with drafts; its prefill worker has an odd name."""
+    options = clusters.Options(num_drafts=3, prefill={"instance": MARKUP})
+    with clusters.Cluster(tmp_path_factory.mktemp("dashboard") / "cluster", CHECKPOINT, options) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def page(browser, trained):
+    page = browser.open(trained.url + "/dashboard", before=COUNTED_TIMERS)
+    page.wait("document.body.dataset.polling == 'on'")
+    yield page
+    assert page.complaints == []
+    assert all(url.startswith(trained.url + "/") for url in page.asked), page.asked
+    assert page.evaluate("typeof owned") == "undefined"
+    assert page.evaluate("document.images.length") == 0
+    trained.wait_at_rest()
+
+
+def ask(page, question, thinking=False, **fields):
+    """Sends it by the chat box; the selector of the answer's box once it has ended."""
+    page.evaluate(f"document.querySelector('#thinking').checked = {json.dumps(thinking)}")
+    page.fill("#question", question)
+    page.fill("#fields", json.dumps({"temperature": 0, "max_tokens": 200} | fields))
+    number = page.evaluate("document.querySelector('#transcript').childElementCount") + 2
+    page.click("#send")
+    box = f"#transcript > :nth-child({number})"
+    page.wait(f"document.querySelector('{box}')?.dataset.end !== undefined")
+    return box
+
+
+def test_a_cluster_that_is_well(page):
+    assert page.text("#readiness") == "ready" and page.text("#instance") == "router-0"
+    assert page.text("#troubles") == "Nothing that this router sees."
+    assert page.text("#pools-note") == "1 of 1 prefill up, 1 of 1 decode up"
+    assert page.evaluate("document.querySelectorAll('#workers tbody tr').length") == 2
+    assert page.text("#pairs tbody td:nth-child(3)") == "usable" and "/s" in page.text("#pairs tbody td:nth-child(5)")
+    assert len(page.asked) >= 11, "the page, its files, the state"
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.prefer("dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.resize(390, 800)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing is cut off on a narrow screen"
+
+
+def test_an_answer_with_thinking_and_a_tool_call_and_its_timeline(page):
+    box = ask(page, "What's the weather in Beijing?", thinking=True, tools=[WEATHER, TIMER])
+    assert page.evaluate(f"document.querySelector('{box}').dataset.end") == "tool_calls", page.text(box)
+    assert len(page.text(f"{box} .thinking pre")) > 0
+    assert page.text(f"{box} .answer") is None
+    assert "get_weather" in page.text(f"{box} .call summary")
+    assert json.loads(page.text(f"{box} .call pre")) == {"location": "Beijing"}
+    assert page.text("#question-label") == "Result of get_weather"
+    box = ask(page, "22°C and sunny", tools=[WEATHER, TIMER])
+    assert page.evaluate(f"document.querySelector('{box}').dataset.end") == "stop"
+    assert "sunny" in page.text(f"{box} .answer") and page.text(f"{box} .call") is None
+    assert page.text("#question-label") == "Message"
+    # It was counted: the tiles say so, with drafts.
+    page.wait("Number(document.querySelector('[data-tile=\"MTP tokens a step\"] b').textContent) > 1")
+    page.wait_text("[data-tile='first token'] b", "s")
+    page.click(f"{box} button[data-opens]")
+    page.wait("document.querySelectorAll('#timeline-events tbody tr').length > 5")
+    page.wait_text("#timeline-events td", "first token")
+    page.wait("document.querySelectorAll('#timeline-picture rect.prefill').length > 0")
+    assert "ended with 200" in page.text("#timeline-summary")
+    page.click("#timeline button")
+    page.wait("!document.querySelector('#timeline').open")
+
+
+def test_what_others_say_is_text(page):
+    answer = "<script>owned=1</script>" + MARKUP
+    id = f"id-{MARKUP.replace(' ', '/')}"
+    box = ask(page, MARKUP, regex=answer.replace("(", "\\(").replace(")", "\\)"), rid=id)
+    assert page.text(f"{box} .answer") == answer
+    assert page.text("#transcript .user:nth-last-child(2) pre") == MARKUP
+    page.wait_text("#slow button", id)
+    page.wait_text("#workers td", MARKUP)
+    page.evaluate(f"[...document.querySelectorAll('#slow button')].find(b => b.textContent == {json.dumps(id)}).click()")
+    page.wait_text("#timeline-events td", "first token")
+    assert page.text("#timeline-title") == id
+    page.click("#timeline button")
+    box = ask(page, "hi", max_tokens=-1)
+    assert page.evaluate(f"document.querySelector('{box}').dataset.end") == "error"
+    assert "max_tokens" in page.text(f"{box} .bad")
+    page.complaints = [c for c in page.complaints if "400" not in c]  # the console's own line for that status
+
+
+def test_nobody_looks_nobody_asks(page):
+    page.evaluate(IS_HIDDEN.format("true"))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait("document.body.dataset.polling == 'hidden'")
+    assert page.evaluate("pendingTimers.size") == 0
+    asked = len(page.asked)
+    page.evaluate(IS_HIDDEN.format("false"))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait("document.body.dataset.polling == 'on'")
+    wait_until(lambda: page.evaluate("1") and len(page.asked) > asked, lambda: page.asked)
+
+
+def test_a_killed_worker_and_a_killed_router(browser, fresh_cluster):
+    with fresh_cluster(num_decode=2, router=clusters.WATCHFUL_ROUTER) as cluster:
+        cluster.is_expected_to_log_errors = True
+        page = browser.open(cluster.url + "/dashboard")
+        page.wait_text("#pools-note", "2 of 2 decode up")
+        stream = HeldStream(cluster).begin()
+        page.wait("document.querySelectorAll('#streams button').length == 1")
+        cluster.decodes[1].kill()
+        page.wait_text("#troubles li.warning", "1 of 2 decode workers is down: decode-1 at ")
+        page.wait_text("#workers tr:first-child td.bad", "down: ")
+        assert page.text("#pools-note") == "1 of 1 prefill up, 1 of 2 decode up"
+        assert page.text("#troubles code") == "tandem_router_workers_up"
+        page.click("#troubles button[data-opens=a-worker-is-suspected]")
+        page.wait_text("#runbook-title", "A worker is suspected")
+        page.wait_text("#runbook-text", "worker is down")
+        cluster.decodes[0].kill()
+        page.wait_text("#troubles li.page", "this router cannot serve, every request gets 503")
+        assert page.evaluate("document.querySelector('#troubles li').className") == "page", "what clients notice is first"
+        assert page.text("#readiness") == "not ready" and page.evaluate("document.title") == "! Tandem"
+        stream.close()
+        cluster.router.kill()
+        page.wait_text("#troubles li.page", "this router does not answer")
+
+
+def test_a_key_is_asked_for_and_kept_nowhere(browser, fresh_cluster, tmp_path):
+    (tmp_path / "keys").write_text("the-clients-key\n")
+    (tmp_path / "admin").write_text("the-admin-key\n")
+    auth = {"api_keys_file": str(tmp_path / "keys"), "admin_keys_file": str(tmp_path / "admin")}
+    with fresh_cluster(router={"auth": auth}, start_order=("router",), is_to_be_ready=False) as cluster:
+        assert get(cluster.url + "/debug/state")[0] == 401 and get(cluster.url + "/dashboard")[0] == 200
+        page = browser.open(cluster.url + "/dashboard")
+        page.wait("document.body.dataset.polling == 'key'")
+        assert page.evaluate("document.querySelector('#key-form').hidden") is False
+        for key, state in (("the-clients-key", "key"), ("the-admin-key", "on")):
+            page.fill("#key", key)
+            page.click("#key-form button")
+            page.wait(f"document.body.dataset.polling == '{state}' && !document.querySelector('#key').value")
+            if state == "key":
+                page.wait("document.querySelector('#key-error').textContent !== ''")
+        page.wait_text("#troubles li.page", "cannot serve")
+        kept = "[localStorage.length, sessionStorage.length, document.cookie, location.href].join()"
+        assert page.evaluate(kept) == f"0,0,,{cluster.url}/dashboard"
+        assert "the-admin-key" not in page.evaluate("document.documentElement.outerHTML")
+        page.click("#forget-key")
+        page.wait("document.body.dataset.polling == 'key'")
