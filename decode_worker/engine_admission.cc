@@ -134,6 +134,7 @@ void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
       .num_prefix_tokens_held = request.num_joined_pages * kvcache::kPageTokens,
       .cache_salt = head.cache_salt(),
       .priority = head.priority(),
+      .trace_parent = head.trace_parent(),
       .remaining_time = request.deadline - clock_.Now(),
       .target_pages = {first->pages.begin(), first->pages.begin() + num_prompt_pages}};
   const absl::StatusOr<uint64_t> epoch = transfer_.Begin(head.prefill_address(), std::move(transfer));

@@ -30,6 +30,7 @@
 #include "worker_shell/identity.h"
 #include "worker_shell/memory_room.h"
 #include "worker_shell/prefix_cache_options.h"
+#include "worker_shell/trace_log.h"
 #include "worker_shell/worker_admin.h"
 
 namespace tandem::decode {
@@ -214,6 +215,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
 }
 
 absl::Status Worker::Core::AcceptGenerate(GenerateRequest request) {
+  worker_shell::LogIfTraced(request.key.ToString(), request.head.trace_parent(), request.prompt_tokens.size());
   const auto shared = std::make_shared<GenerateRequest>(std::move(request));
   if (thread_->Post([shared](Engine& engine) { engine.Generate(std::move(*shared)); })) return absl::OkStatus();
   return absl::ResourceExhaustedError(

@@ -67,6 +67,7 @@ std::vector<proto::Start> BuildStartParts(const TransferRequest& request) {
   first.set_num_prefix_tokens_held(static_cast<uint32_t>(request.num_prefix_tokens_held));
   first.set_cache_salt(request.cache_salt);
   first.set_priority(request.priority);
+  first.set_trace_parent(request.trace_parent);
   first.set_num_choices(static_cast<uint32_t>(request.num_choices));
   if (request.remaining_time < absl::InfiniteDuration()) {  // 0 would mean none
     first.set_remaining_time_us(std::max<int64_t>(1, absl::ToInt64Microseconds(request.remaining_time)));
@@ -90,6 +91,7 @@ StartAssembly::StartAssembly(const proto::RequestKey& key, const proto::Start& s
   request_.num_prefix_tokens_held = static_cast<int>(start.num_prefix_tokens_held());
   request_.cache_salt = start.cache_salt();
   request_.priority = start.priority();
+  request_.trace_parent = start.trace_parent();
   if (start.remaining_time_us() > 0) {
     request_.deadline = now + absl::Microseconds(static_cast<int64_t>(start.remaining_time_us()));
   }

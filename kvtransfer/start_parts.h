@@ -24,6 +24,7 @@ struct TransferRequest {
   int num_prefix_tokens_held = 0;  // a multiple of kPageTokens: those pages are not fetched
   std::string cache_salt;
   int priority = 0;
+  std::string trace_parent;
   absl::Duration remaining_time = absl::InfiniteDuration();
   std::vector<int32_t> target_pages;  // page of each logical page of the prompt, held prefix included
 };
@@ -39,6 +40,7 @@ struct StartRequest {
   int num_prefix_tokens_held = 0;  // D has these pages: they must be computed or cached here, but not announced
   std::string cache_salt;          // cached pages of others are used where it is equal
   int priority = 0;
+  std::string trace_parent;
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
 };
 

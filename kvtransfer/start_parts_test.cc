@@ -20,6 +20,7 @@ TransferRequest Request(int num_tokens) {
   request.num_prefix_tokens_held = 64;
   request.cache_salt = "tenant";
   request.priority = -3;
+  request.trace_parent = "00-trace";
   request.remaining_time = absl::Milliseconds(7);
   request.target_pages.assign(kvcache::PagesForTokens(num_tokens), 0);
   return request;
@@ -48,6 +49,7 @@ TEST(StartPartsTest, EveryLengthComesOutAsItWentInAndNoPartIsTooLong) {
     EXPECT_EQ(start.num_prefix_tokens_held, 64);
     EXPECT_EQ(start.cache_salt, "tenant");
     EXPECT_EQ(start.priority, -3);
+    EXPECT_EQ(start.trace_parent, "00-trace");
     EXPECT_EQ(start.num_choices, 1);
     EXPECT_EQ(start.deadline, kNow + absl::Milliseconds(7));
   }

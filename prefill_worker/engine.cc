@@ -13,6 +13,7 @@
 #include "prefill_worker/kv_announcer.h"
 #include "proto/prompt_logprobs.h"
 #include "worker_shell/sampling.h"
+#include "worker_shell/trace_log.h"
 
 namespace tandem::prefill {
 namespace {
@@ -138,6 +139,8 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
   request.draws.constraint = std::move(constraint);
   waiting_.emplace(request.place, &request);
   has_work_ = true;
+  worker_shell::LogIfTraced(absl::StrFormat("%016x/%d", request.start.key.request_id(), request.start.key.attempt()),
+                            request.start.trace_parent, request.prompt.size());
 }
 
 void Engine::Handle(kvtransfer::EndRequest& output) {

@@ -19,6 +19,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
+#include "proto/trace_context.h"
 #include "router/answer_writer.h"
 #include "router/constraint_compilation.h"
 #include "router/openai/api_error.h"
@@ -58,6 +59,19 @@ asio::awaitable<absl::StatusOr<PreparedRequest>> PrepareAside(std::string body, 
   co_return *std::move(prepared);
 }
 
+// What the client sent, where it is one traceparent; else one of a new trace: invalid ones, and several, count as none.
+std::string TraceParentOf(const HttpRequest& request) {
+  absl::string_view sent;
+  int num_sent = 0;
+  for (const auto& [name, value] : request.headers) {
+    if (name != "traceparent") continue;
+    ++num_sent;
+    sent = value;
+  }
+  if (num_sent == 1 && proto::IsTraceParent(sent)) return proto::TraceParentAsVersion0(sent);
+  return proto::NewTraceParent(base::RandomId(), base::RandomId(), base::RandomId());
+}
+
 void CheckNoException(std::exception_ptr exception) {
   TANDEM_CHECK(exception == nullptr, "a request's coroutine threw");
 }
@@ -75,6 +89,7 @@ class RequestPipeline::Run final {
         prepare_(endpoint.prepare),
         caller_(caller),
         http_id_(http_id.id),
+        trace_parent_(TraceParentOf(exchange_->request())),
         id_(http_id.is_clients ? endpoint.MakeId() : http_id.id),
         started_at_(Now()),
         wake_(*parts_.io_context) {
@@ -136,12 +151,6 @@ class RequestPipeline::Run final {
   // Says when to come again where the router or a worker is full.
   absl::Status Advised(absl::Status error) const;
 
-  // Of the client; "" where there is none, or where it is not one.
-  std::string TraceParent() const {
-    const absl::string_view header = exchange_->request().Header("traceparent");
-    return IsTraceParent(header) ? std::string(header) : std::string();
-  }
-
   absl::Duration Now() const { return parts_.clock->Now(); }
   bool MustWaitForReader() const { return exchange_->num_unsent_bytes() > settings_.unsent_bytes_max; }
   bool IsReleased() const;
@@ -155,6 +164,7 @@ class RequestPipeline::Run final {
   const PrepareFunction prepare_;
   const Caller caller_;
   const std::string http_id_;
+  const std::string trace_parent_;
   std::string id_;                       // the router's, until the body says that the client has chosen one
   std::vector<std::string> prompt_ids_;  // once it is prepared
   const absl::Duration started_at_;
@@ -184,7 +194,7 @@ void RequestPipeline::Run::BeginTimeline() {
   if (parts_.timelines == nullptr) return;
   timeline_ = parts_.timelines->Begin({.id = id_,
                                        .http_id = http_id_,
-                                       .trace_parent = TraceParent(),
+                                       .trace_parent = trace_parent_,
                                        .began_at = started_at_,
                                        .began_on = parts_.clock->WallTime()});
 }
@@ -264,7 +274,7 @@ void RequestPipeline::Run::EndAnswer(const absl::Status& status, const char* fin
   absl::Duration ttft = absl::InfiniteDuration();
   for (const auto& prompt : prompts_) ttft = std::min(ttft, prompt->state().time_to_first_token());
   if (settings_.log == RequestLog::kNone) return;
-  LOG_INFO("request ended", {"req", id_}, {"http_req", http_id_},
+  LOG_INFO("request ended", {"req", id_}, {"http_req", http_id_}, {"trace", std::string(proto::TraceId(trace_parent_))},
            {"worker_req", absl::Hex(prompts_.empty() ? 0 : prompts_[0]->request_id(), absl::kZeroPad16)},
            {"finish", finish}, {"status", http_status}, {"error", std::string(status.message())},
            {"prompts", prompts_.size()}, {"choices", num_choices_}, {"prompt_tokens", usage.prompt_tokens},
@@ -463,7 +473,8 @@ void RequestPipeline::Run::TakeIds(const PreparedRequest& prepared) {
 void RequestPipeline::Run::LogBegin(const PreparedRequest& prepared) const {
   if (settings_.log < RequestLog::kParameters) return;
   const GenerateOrder& order = prepared.orders.front();
-  LOG_INFO("request begins", {"req", id_}, {"http_req", http_id_}, {"path", exchange_->request().path},
+  LOG_INFO("request begins", {"req", id_}, {"http_req", http_id_},
+           {"trace", std::string(proto::TraceId(trace_parent_))}, {"path", exchange_->request().path},
            {"stream", prepared.is_stream}, {"prompts", prepared.orders.size()}, {"choices", order.num_choices},
            {"prompt_tokens", order.prompt.size()}, {"max_new_tokens", order.max_new_tokens},
            {"temperature", order.temperature}, {"top_p", order.top_p}, {"top_k", order.top_k}, {"min_p", order.min_p},
@@ -490,7 +501,6 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
   params.num_choices = num_choices_;
   params.started_at = started_at_;
   params.deadline = started_at_ + std::min(settings_.request_time_max, prepared.time_max);
-  const std::string trace_parent = TraceParent();
   const PromptRun::Parts parts = {parts_.clock,
                                   parts_.cluster,
                                   parts_.metrics,
@@ -509,7 +519,7 @@ void RequestPipeline::Run::MakePromptRuns(PreparedRequest prepared) {
     params.num_truncated_tokens = order.num_truncated;
     params.num_prompt_logprobs =
         order.prompt_logprobs_begin == 0 ? 0 : order.prompt.size() - order.prompt_logprobs_begin;
-    order.trace_parent = trace_parent;
+    order.trace_parent = trace_parent_;
     prompts_.push_back(std::make_unique<PromptRun>(parts, params, std::move(order), static_cast<int>(prompts_.size()),
                                                    id_, [this] { OnNews(); }));
   }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-
 namespace tandem::router {
 
 const char* TimelinePlaceName(TimelinePlace place) {
@@ -76,17 +74,6 @@ RequestTimeline::Snapshot RequestTimeline::snapshot() const {
 RequestTimeline::Snapshot RequestTimeline::summary() const {
   absl::MutexLock lock(&mutex_);
   return {origin_, end_, longest_wait_, {}, num_dropped_};
-}
-
-bool IsTraceParent(absl::string_view text) {
-  constexpr absl::string_view kForm = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh";
-  if (text.size() != kForm.size()) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_hex = absl::ascii_isdigit(static_cast<unsigned char>(text[i])) || (text[i] >= 'a' && text[i] <= 'f');
-    if (kForm[i] == 'h' ? !is_hex : text[i] != kForm[i]) return false;
-  }
-  const auto is_zero = [](absl::string_view part) { return part.find_first_not_of('0') == part.npos; };
-  return !is_zero(text.substr(3, 32)) && !is_zero(text.substr(36, 16));
 }
 
 }  // namespace tandem::router

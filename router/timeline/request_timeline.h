@@ -83,7 +83,4 @@ class RequestTimeline final {
   size_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A header as the W3C's trace context has it: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, not all zeroes.
-bool IsTraceParent(absl::string_view text);
-
 }  // namespace tandem::router

@@ -100,14 +100,14 @@ class Browser:
     def open(self, url, **options):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = self.pages[session] = Page(self, session, url, **options)
+        page = self.pages[session] = Page(self, target, session, url, **options)
         page.begin()
         return page
 
 
 class Page:
-    def __init__(self, browser, session, url, width=1280, height=900, is_dark=False, before=""):
-        self.browser, self.session, self.url = browser, session, url
+    def __init__(self, browser, target, session, url, width=1280, height=900, is_dark=False, before=""):
+        self.browser, self.target, self.session, self.url = browser, target, session, url
         self.size, self.is_dark, self.before = (width, height), is_dark, before
         self.complaints = []  # errors and warnings of its console and its scripts
         self.asked = []  # URLs
@@ -121,6 +121,10 @@ class Page:
             self.call("Page.addScriptToEvaluateOnNewDocument", source=self.before)
         self.call("Page.navigate", url=self.url)
         self.wait("document.readyState == 'complete'")
+
+    def close(self):
+        del self.browser.pages[self.session]
+        self.browser.call("Target.closeTarget", targetId=self.target)
 
     def resize(self, width, height):
         self.call(

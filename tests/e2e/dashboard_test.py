@@ -2,6 +2,8 @@
 nothing which models, clients or workers say becomes part of the page."""
 
 import json
+import math
+import random
 
 import pytest
 
@@ -22,6 +24,20 @@ COUNTED_TIMERS = """
     return id;
   };
   window.clearTimeout = (id) => { pendingTimers.delete(id); clear(id); };
+"""
+# The page is told of five hundred workers of the kinds that there are, of which one is down.
+A_LARGE_CLUSTER = """
+  const real = window.fetch;
+  window.fetch = async (path, options) => {
+    const answer = await real(path, options);
+    if (path !== 'debug/state') return answer;
+    const state = await answer.json();
+    state.workers = Array.from({length: 500}, (_, i) => ({
+      ...state.workers[i % 2], address: `10.0.${i >> 8}.${i & 255}:9000`, state: i === 0 ? 'down' : 'up',
+    }));
+    state.workers_total = 600;
+    return new Response(JSON.stringify(state));
+  };
 """
 IS_HIDDEN = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}})"
 
@@ -49,6 +65,7 @@ def page(browser, trained):
     assert all(url.startswith(trained.url + "/") for url in page.asked), page.asked
     assert page.evaluate("typeof owned") == "undefined"
     assert page.evaluate("document.images.length") == 0
+    page.close()
     trained.wait_at_rest()
 
 
@@ -118,6 +135,45 @@ def test_what_others_say_is_text(page):
     assert page.evaluate(f"document.querySelector('{box}').dataset.end") == "error"
     assert "max_tokens" in page.text(f"{box} .bad")
     page.complaints = [c for c in page.complaints if "400" not in c]  # the console's own line for that status
+
+
+def test_figures_against_brute_force(page):
+    def figure(call):
+        return page.evaluate(f"import('/dashboard/figures.js').then((figures) => figures.{call})")
+
+    bounds = [0.5 * 2**i for i in range(8)]
+    draw = random.Random(5)
+
+    def counts(samples):
+        return [sum(sample <= bound for sample in samples) for bound in [*bounds, math.inf]]
+
+    for _ in range(20):
+        before = [draw.expovariate(0.1) for _ in range(draw.randrange(50))]
+        lately = [draw.expovariate(0.1) for _ in range(draw.randrange(1, 200))]
+        for q in (0.5, 0.9, 0.99):
+            sample = sorted(lately)[math.ceil(q * len(lately)) - 1]
+            expected = next((bound for bound in bounds if sample <= bound), None)  # JSON has no infinity
+            assert figure(f"quantile({bounds}, {counts(before)}, {counts(before + lately)}, {q})") == expected
+    assert figure("quantile([1], [3, 4], [3, 4], 0.5)") is None, "nothing has come"
+    assert figure("rate(100, 350, 5000)") == 50
+    assert figure("rate(100, 5, 5000)") is None, "a worker that has started anew"
+    told = ({"hit": 10, "miss": 30}, {"hit": 40, "miss": 40})
+    assert figure(f"share({json.dumps(told[0])}, {json.dumps(told[1])}, 'hit', 'miss')") == 30 / 40
+    assert figure(f"share({json.dumps(told[1])}, {json.dumps(told[1])}, 'hit', 'miss')") == 40 / 80, "since the start"
+    windows = ({"spec_windows": 10, "spec_accepted_tokens": 20}, {"spec_windows": 14, "spec_accepted_tokens": 31})
+    assert figure(f"acceptLength({json.dumps(windows[0])}, {json.dumps(windows[1])})") == 1 + 11 / 4
+
+
+def test_five_hundred_workers_are_shown_and_kept_up_with(browser, trained):
+    page = browser.open(trained.url + "/dashboard", before=A_LARGE_CLUSTER)
+    page.wait("document.querySelectorAll('#workers tbody tr').length == 500")
+    assert page.text("#pools-note") == "249 of 250 prefill up, 250 of 250 decode up, 100 more not shown"
+    row = "document.querySelectorAll('#workers tbody tr')[499]"
+    page.evaluate(f"window.last = {row}; window.shown = document.querySelector('#updated').textContent")
+    page.wait("document.querySelector('#updated').textContent != window.shown")
+    assert page.evaluate(f"{row} === window.last"), "a row stays where it is: it may be selected"
+    assert page.complaints == []
+    page.close()
 
 
 def test_nobody_looks_nobody_asks(page):
