@@ -18,6 +18,12 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
              {.unit = "tokens", .min = 0, .max = 65536},
              "Rows of a step, beside one for each running request, for tokens that are computed again after a "
              "retraction or a failover.");
+  schema.Int64(
+      "process.retraction_host_tokens", &config.retraction_host_tokens,
+      {.unit = "tokens", .min = 0, .max = int64_t{1} << 40},
+      "Host memory beside the KV pool for the KV of sequences that are retracted, rounded down to whole pages: "
+      "they go on from there and not by being computed again. 0, or where it is full: computed again. Tokens "
+      "do not depend on it.");
   schema.Bool(
       "process.speculative_adaptive", &config.speculative_adaptive,
       "Where cluster.speculative.num_steps is not 0: draft as many tokens, up to that, as bring the most tokens a "

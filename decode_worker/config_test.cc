@@ -71,6 +71,17 @@ TEST(DecodeConfigTest, MemorySaysHowManyRunUnlessANumberIsSet) {
               HasSubstr("process.max_running_requests"));
 }
 
+TEST(DecodeConfigTest, RetractionToTheHostHasASwitchAndASize) {
+  DecodeConfig config;
+  EXPECT_EQ(config.retraction_host_tokens, 16384);
+  base::ConfigSchema schema("decode_worker");
+  AddFields(schema, config);
+  EXPECT_TRUE(schema.Apply("process:\n  retraction_host_tokens: 0\n", "decode.yaml", {}).ok());
+  EXPECT_EQ(config.retraction_host_tokens, 0);
+  EXPECT_THAT(schema.Apply("process:\n  retraction_host_tokens: -1\n", "decode.yaml", {}).message(),
+              HasSubstr("process.retraction_host_tokens"));
+}
+
 TEST(DecodeConfigTest, PortsOfOneProcessDiffer) {
   DecodeConfig config;
   config.admin_port = config.rpc_port;

@@ -24,6 +24,13 @@ kvtransfer::TargetOptions WithPromptHidden(kvtransfer::TargetOptions options, co
   return options;
 }
 
+// What goes with the KV of a sequence.
+void ForgetWritten(Sequence& sequence) {
+  sequence.num_written = 0;
+  sequence.counts = {};
+  sequence.drafting.Drop();
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::ModelExecutor& executor,
@@ -41,6 +48,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       drafter_(executor, drawer_, options.batch.num_rows_max),
       pages_(pool.layout().num_pages),
       device_pages_(options.num_device_pages),
+      retracted_(pool, options.retraction_pool),
       page_memory_(pool),
       transfer_(WithPromptHidden(options.transfer, executor), &page_memory_, &clock),
       routers_(options.router_grace),
@@ -380,6 +388,7 @@ void Engine::End(Request& request, Outcome outcome) {
 void Engine::EndSequence(Request& request, Sequence& sequence) {
   if (request.outcome.has_value() || sequence.has_ended) return;
   sequence.has_ended = true;
+  DropKept(request, sequence);
   if (request.HaveAllEnded()) return End(request, {});
   if (request.phase != Phase::kRunning) return;  // while a transfer is under way, the prompt comes into its pages
   ReleasePages(request, sequence);
@@ -395,10 +404,15 @@ void Engine::ReleasePages(const Request& request, Sequence& sequence) {
   ReleaseDevicePages(request, sequence);
   pages_.ReleaseAll(request.Owner(sequence));
   sequence.pages.clear();
-  sequence.num_written = 0;
-  sequence.counts = {};
-  sequence.drafting.Drop();
+  if (!sequence.IsKept()) ForgetWritten(sequence);
   has_work_ = true;  // somebody in line may have them
+}
+
+void Engine::DropKept(Request& request, Sequence& sequence) {
+  if (!sequence.IsKept()) return;
+  retracted_.Drop(sequence.kept_pages, request.Owner(sequence));
+  if (!sequence.HoldsPages()) ForgetWritten(sequence);
+  if (!request.IsAnyKept()) retracted_.Drop(request.kept_prompt_pages, request.OwnerOfPrompt());
 }
 
 void Engine::ReleaseDevicePages(const Request& request, Sequence& sequence) {
@@ -428,7 +442,10 @@ void Engine::EndIfNothingIsHeld(Request& request) {
   } else {
     ++(request.outcome->error.ok() ? counters_.requests_finished : counters_.requests_failed);
   }
-  for (const Sequence& sequence : request.sequences) speculation_.NoteAnswer(sequence.drafting);
+  for (Sequence& sequence : request.sequences) {
+    DropKept(request, sequence);
+    speculation_.NoteAnswer(sequence.drafting);
+  }
   SendEnded(request);
   requests_.erase(request.generate.key);
 }

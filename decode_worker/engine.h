@@ -8,7 +8,8 @@
 // to the prefill worker that the router chose -> first token to the router at once -> pages in place -> stepped with
 // all others -> finish reason -> pages back -> Ended, exactly once, after the peer has confirmed that it holds nothing.
 // A request that is retracted, or whose transfer is tried again, keeps its tokens: prefill is told that there are some,
-// and their KV is computed here again with forced ids (compared with this worker's own draw).
+// and their KV is computed here again with forced ids (compared with this worker's own draw). Where the host has room
+// its pages are kept there instead (retracted_pages.h), and it goes on from them without prefill.
 // A sequence is stepped only while its reader's credit covers the token that may come; one that sits out for longer
 // than credit_patience, or whose pages others need, is retracted, and waits in line again once there is room.
 // Where the MTP layer drafts, a step of a sequence is a window: its newest token and the drafts behind it, all verified
@@ -47,6 +48,7 @@
 #include "decode_worker/mtp/speculation.h"
 #include "decode_worker/outbox.h"
 #include "decode_worker/request.h"
+#include "decode_worker/retracted_pages.h"
 #include "decode_worker/router_sessions.h"
 #include "decode_worker/step_runner.h"
 #include "decode_worker/token_drawer.h"
@@ -73,6 +75,8 @@ struct EngineOptions {
   int64_t num_device_pages = 0;                         // HiSparse: of all device buffers together
   // Pages of prompts stay after their requests, and are not fetched again; none: they are freed.
   std::optional<kvcache::PrefixIndexOptions> prefix_cache;
+  // Where the pages of retracted sequences are kept; none: their tokens are computed again. Outlives the engine.
+  std::optional<kvcache::KvPool> retraction_pool;
 };
 
 // What has happened since the start; never goes back.
@@ -88,6 +92,8 @@ struct EngineCounters {
   int64_t replay_mismatches = 0;
   int64_t retractions = 0;         // in page famine
   int64_t credit_retractions = 0;  // of sequences whose reader had no room
+  int64_t kept_retractions = 0;    // of both: whose pages were kept on the host
+  int64_t kept_resumes = 0;        // sequences that went on from such pages
   int64_t swap_outs = 0;           // of sequences from their device buffers
   int64_t stale_retries = 0;       // ABORTED, tried once more
   int64_t data_loss_retries = 0;   // sums disagreed twice, prefilled once more
@@ -136,6 +142,7 @@ class Engine final {
   const kvtransfer::TransferTarget& transfer() const { return transfer_; }
   const kvcache::PageAllocator& pages() const { return pages_; }
   const kvcache::PageAllocator& device_pages() const { return device_pages_; }
+  const RetractedPages& retracted_pages() const { return retracted_; }
   const model::DeviceBufferCounters* device_buffer_counters() const { return executor_.device_buffer_counters(); }
   const Speculation& speculation() const { return speculation_; }
   const kvcache::PrefixIndex* prefix_cache() const { return prefixes_.has_value() ? &*prefixes_ : nullptr; }
@@ -183,6 +190,9 @@ class Engine final {
   std::vector<kvcache::PageId> TakePages(int64_t num_pages, const std::string& owner);
   void FlushPrefixCache();
   void BeginTransfer(Request& request, const Reservation& reservation);
+  // Those of its sequences that are to have pages are all kept on the host.
+  static bool CanGoOnFromHost(const Request& request, const Reservation& reservation);
+  void GoOnFromHost(Request& request, const Reservation& reservation);
   void ReservePages(Request& request, const Reservation& reservation);
   void PumpTransfer();
   void Handle(kvtransfer::SendMessage& output);
@@ -211,6 +221,9 @@ class Engine final {
   absl::Status TakeDraws(Request& request, Sequence& sequence, const StepRunner::Result& result,
                          proto::TokenBatch& batch);
   void Retract(const Member& victim);
+  // Copies what it has written to the host, where there is room. Its pages are still its own.
+  void KeepPages(Request& request, Sequence& sequence);
+  void DropKept(Request& request, Sequence& sequence);
   // HiSparse: it keeps its pages, which then have all that it has computed, and gets another buffer before its next
   // rows. One whose rows cannot be brought back is retracted.
   void SwapOut(const Member& member);
@@ -250,6 +263,7 @@ class Engine final {
   Speculation speculation_;
   Drafter drafter_;
   kvcache::PageAllocator pages_, device_pages_;
+  RetractedPages retracted_;
   std::optional<kvcache::PrefixIndex> prefixes_;
   kvtransfer::HostPageMemory page_memory_;
   kvtransfer::TransferTarget transfer_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/check.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/hisparse/device_pages.h"
@@ -61,7 +62,11 @@ void Engine::Admit() {
   for (int i = 0; i < num_admitted; ++i) {
     Request& request = *waiting_.begin()->second;
     waiting_.erase(waiting_.begin());
-    BeginTransfer(request, reservations[i]);
+    if (CanGoOnFromHost(request, reservations[i])) {
+      GoOnFromHost(request, reservations[i]);
+    } else {
+      BeginTransfer(request, reservations[i]);
+    }
   }
 }
 
@@ -113,7 +118,46 @@ void Engine::FlushPrefixCache() {
   if (prefixes_.has_value()) prefixes_->Flush();
 }
 
+bool Engine::CanGoOnFromHost(const Request& request, const Reservation& reservation) {
+  int num_kept = 0;
+  for (const Sequence& sequence : request.sequences) {
+    if (sequence.has_ended) continue;
+    if (num_kept == reservation.num_sequences) break;
+    if (!sequence.IsKept()) return false;
+    ++num_kept;
+  }
+  return true;
+}
+
+void Engine::GoOnFromHost(Request& request, const Reservation& reservation) {
+  ReservePages(request, reservation);
+  holders_.emplace(request.arrival, &request);
+  request.phase = Phase::kRunning;
+  const int num_shared = request.num_shared_pages(), num_joined = request.num_joined_pages;
+  std::vector<kvcache::PageId> arrived;
+  const auto restore = [&](absl::Span<const kvcache::PageId> kept, absl::Span<const kvcache::PageId> pages) {
+    retracted_.Restore(kept, pages);
+    arrived.insert(arrived.end(), pages.begin(), pages.end());
+  };
+  bool is_first = true;
+  for (Sequence& sequence : request.sequences) {
+    if (!sequence.HoldsPages()) continue;
+    const absl::Span<const kvcache::PageId> pages = sequence.pages;
+    if (std::exchange(is_first, false)) {
+      restore(absl::MakeConstSpan(request.kept_prompt_pages).subspan(num_joined),
+              pages.subspan(num_joined, num_shared - num_joined));
+    }
+    restore(sequence.kept_pages, pages.subspan(num_shared, sequence.kept_pages.size()));
+    if (prefixes_.has_value()) prefixes_->Add(request.Prefix(), pages.first(num_shared), request.Owner(sequence));
+    DropKept(request, sequence);
+    ++counters_.kept_resumes;
+  }
+  has_work_ = true;
+  if (const absl::Status status = executor_.PagesArrived(arrived); !status.ok()) End(request, {.error = status});
+}
+
 void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
+  for (Sequence& sequence : request.sequences) DropKept(request, sequence);  // some would have to be computed anyway
   ReservePages(request, reservation);
   holders_.emplace(request.arrival, &request);
 

@@ -12,6 +12,7 @@
 #include "decode_worker/engine.h"
 #include "decode_worker/stopping.h"
 #include "decode_worker/token_messages.h"
+#include "kvcache/kv_layout.h"
 
 namespace tandem::decode {
 namespace {
@@ -292,15 +293,38 @@ void Engine::AppendToken(Request& request, Sequence& sequence, const model::Samp
                   request.num_prompt_tokens(), request.generate.head.stopping(), options_.context_length_max);
 }
 
-// Its tokens stay; the KV of all of them is computed again once it has pages again.
+// Its tokens stay; once it has pages again their KV comes back from the host, or is computed again.
 void Engine::Retract(const Member& victim) {
   if (victim.sequence == nullptr) {
     victim.request->phase = Phase::kReleasing;
     transfer_.Abort(victim.request->epoch, absl::CancelledError("retracted: decode is out of pages"));
     return;
   }
+  KeepPages(*victim.request, *victim.sequence);
   ReleasePages(*victim.request, *victim.sequence);
   SettleSequences(*victim.request);
+}
+
+void Engine::KeepPages(Request& request, Sequence& sequence) {
+  const int num_shared = request.num_shared_pages();
+  const auto written = absl::MakeConstSpan(sequence.pages).first(kvcache::PagesForTokens(sequence.num_written));
+  const auto shared = written.first(num_shared), own = written.subspan(num_shared);
+  const bool keeps_prompt = num_shared > 0 && !request.IsAnyKept();  // else a sibling's retraction has done so
+  if (!retracted_.HasRoomFor(own.size() + (keeps_prompt ? shared.size() : 0))) return;
+  absl::Status status;
+  if (!sequence.device_pages.empty()) {
+    status = executor_.WriteBack(
+        {.first_position = sequence.num_written, .page_table = sequence.pages, .device_pages = sequence.device_pages});
+  }
+  if (status.ok()) status = executor_.PagesLeave(written);
+  if (!status.ok()) {
+    LOG_WARNING("a retracted sequence is computed again: its pages cannot leave the device",
+                {"request", request.generate.key.ToString()}, {"status", status});
+    return;
+  }
+  if (keeps_prompt) request.kept_prompt_pages = retracted_.Keep(shared, request.OwnerOfPrompt());
+  sequence.kept_pages = retracted_.Keep(own, request.Owner(sequence));
+  ++counters_.kept_retractions;
 }
 
 void Engine::SwapOut(const Member& member) {

@@ -86,6 +86,13 @@ std::string Engine::Describe() const {
       absl::StrAppend(&text, layer, " ", buffers->layers[layer].hits, " ", buffers->layers[layer].misses, "\n");
     }
   }
+  if (const kvcache::PageAllocator& kept = retracted_.pages(); kept.num_pages() > 0) {
+    absl::StrAppendFormat(&text,
+                          "\nretraction to the host: %d of %d pages; of %d retractions %d were kept there, %d went on "
+                          "from there\n",
+                          kept.num_used(), kept.num_pages(), counters_.retractions + counters_.credit_retractions,
+                          counters_.kept_retractions, counters_.kept_resumes);
+  }
   if (prefixes_.has_value()) {
     absl::StrAppendFormat(&text, "\nprefix cache: %d pages, %d of them idle; %d prompt tokens were not fetched again\n",
                           prefixes_->num_pages(), pages_.num_idle(), counters_.held_prompt_tokens);

@@ -58,6 +58,19 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
                                 {{"cause", "page_famine"}})),
       credit_retractions_(m.AddCounter("tandem_retracted_reqs_total", "Sequences that gave their pages back, by cause.",
                                        {{"cause", "no_credit"}})),
+      kept_retractions_(m.AddCounter("tandem_retracted_to_host_reqs_total",
+                                     "Of them those whose KV is kept on the host, from where they go on.")),
+      kept_resumes_(m.AddCounter("tandem_resumed_from_host_reqs_total",
+                                 "Sequences that went on from KV that was kept on the host.")),
+      retraction_pages_(m.AddGauge("tandem_retraction_host_pages",
+                                   "Pages of 64 tokens that the host has room for, of retracted sequences.")),
+      retraction_pages_used_(m.AddGauge("tandem_retraction_host_pages_used", "Of them those that are kept.")),
+      retraction_bytes_out_(m.AddCounter("tandem_retraction_host_bytes_total",
+                                         "KV bytes copied to the host and back for retracted sequences, by direction.",
+                                         {{"direction", "out"}})),
+      retraction_bytes_in_(m.AddCounter("tandem_retraction_host_bytes_total",
+                                        "KV bytes copied to the host and back for retracted sequences, by direction.",
+                                        {{"direction", "back"}})),
       reattached_routers_(m.AddCounter("tandem_reattached_routers_total", "Routers that came back on a new stream.")),
       tokens_said_again_(
           m.AddCounter("tandem_tokens_said_again_total", "Tokens sent once more to routers that came back.")),
@@ -137,6 +150,13 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   replay_mismatches_.Set(counters.replay_mismatches);
   retractions_.Set(counters.retractions);
   credit_retractions_.Set(counters.credit_retractions);
+  kept_retractions_.Set(counters.kept_retractions);
+  kept_resumes_.Set(counters.kept_resumes);
+  const RetractedPages& retracted = engine.retracted_pages();
+  retraction_pages_.Set(static_cast<double>(retracted.pages().num_pages()));
+  retraction_pages_used_.Set(static_cast<double>(retracted.pages().num_used()));
+  retraction_bytes_out_.Set(retracted.bytes_kept());
+  retraction_bytes_in_.Set(retracted.bytes_restored());
   reattached_routers_.Set(counters.reattached_routers);
   tokens_said_again_.Set(counters.tokens_said_again);
   requests_not_known_.Set(counters.requests_not_known);

@@ -59,6 +59,11 @@ class DecodeMetrics final {
   worker_shell::MirroredCounter replay_mismatches_;
   worker_shell::MirroredCounter retractions_;
   worker_shell::MirroredCounter credit_retractions_;
+  worker_shell::MirroredCounter kept_retractions_;
+  worker_shell::MirroredCounter kept_resumes_;
+  prometheus::Gauge& retraction_pages_;
+  prometheus::Gauge& retraction_pages_used_;
+  worker_shell::MirroredCounter retraction_bytes_out_, retraction_bytes_in_;
   worker_shell::MirroredCounter reattached_routers_;
   worker_shell::MirroredCounter tokens_said_again_;
   worker_shell::MirroredCounter requests_not_known_;

@@ -1,6 +1,6 @@
 // One request as the engine holds it, from its arrival until its Ended, and its sequences, one for each choice.
 //
-//   waiting      in line, holds nothing
+//   waiting      in line, holds nothing; of its retracted sequences copies may be kept on the host
 //   transferring holds its pages; its prompt is on its way from prefill
 //   running      its prompt is in place; those of its sequences that hold pages are stepped
 //   releasing    gives back what it holds, here and on its peer; then it ends, waits again, or is parked
@@ -53,6 +53,8 @@ struct Sequence {
   DraftState drafting;                         // where the MTP layer drafts
   std::vector<kvcache::PageId> pages;          // page table; the first SharedPages() of them are its siblings', too
   std::vector<kvcache::PageId> device_pages;   // HiSparse: its buffer; empty: it has none now
+  // Retracted to the host: copies of its own pages (retracted_pages.h), of all positions that are written.
+  std::vector<kvcache::PageId> kept_pages;
 
   // That its reader takes in all, beside those that the router brought itself.
   int64_t credit_tokens = kNoBound;
@@ -60,6 +62,7 @@ struct Sequence {
 
   static constexpr int64_t kNoBound = std::numeric_limits<int64_t>::max();
   bool HoldsPages() const { return !pages.empty(); }
+  bool IsKept() const { return !kept_pages.empty(); }
 };
 
 struct Request {
@@ -72,6 +75,8 @@ struct Request {
   std::vector<Sequence> sequences;        // by choice
   uint32_t num_cached_prompt_tokens = 0;  // prefill's, once a choice has its first token
   proto::PromptLogprobs prompt_logprobs;  // prefill's, once choice 0 has its first token; empty unless wanted
+
+  std::vector<kvcache::PageId> kept_prompt_pages;  // those that its sequences share, while one of them is kept
 
   int num_joined_pages = 0;                      // of the prompt: held before its transfer began, and not fetched
   uint64_t epoch = 0;                            // of the transfer under way, 0 where there is none
@@ -129,6 +134,13 @@ struct Request {
   }
   bool HoldsPages() const {
     return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.HoldsPages(); });
+  }
+  // Who holds copies of the shared ones.
+  std::string OwnerOfPrompt() const {
+    return absl::StrFormat("request %s of router %016x", generate.key.ToString(), generate.key.router_incarnation);
+  }
+  bool IsAnyKept() const {
+    return std::any_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.IsKept(); });
   }
   bool HaveAllEnded() const {
     return std::all_of(sequences.begin(), sequences.end(), [](const Sequence& s) { return s.has_ended; });

@@ -4,9 +4,11 @@
 //   KV pages      A sequence has at least one page, and admission keeps one free for everybody that holds pages: the
 //                 (n + 1)-th finds its page where num_pages - n > n.
 //   device pages  With HiSparse the buffers of all must fit together; the shortest sequence's, with its next page.
+//   choices       Those of a request that is alone need neither: they take turns. So many are always allowed.
 //   rows          A step has num_drafts + 1 rows for each. Their logits take kRowsPart of the KV memory at most, or
 //                 kRowsBytesMin where that is more, so that what steps need never rivals the cache beside it.
-// The least of the three. More could not run, fewer would turn requests away that have room.
+// The least of pages and device pages, or the choices where these are more, within what rows allow. More could not run,
+// fewer would turn requests away that have room.
 // Pure. Tested by running_limit_test.cc, against the scheduler's own admission.
 #pragma once
 
@@ -29,6 +31,7 @@ struct RunningLimit {
   bool is_set = false;    // by process.max_running_requests
   int64_t by_pages = 0;
   int64_t by_device_pages = 0;  // 0: HiSparse is off
+  int64_t by_choices = 0;       // of one request
   int64_t by_rows = 0;
   int64_t rows_bytes = 0;  // that the logits of a step may take
 

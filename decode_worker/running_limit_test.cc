@@ -1,5 +1,6 @@
-// Proves the limit of running sequences against the scheduler itself: with it, as many of the shortest requests are let
-// in as without any limit, so nobody is turned away that memory has room for; and that rows stay within their part.
+// Proves the limit of running sequences against the scheduler itself: with it, as many of the shortest requests, or
+// choices of one, are let in as without any limit, so nobody is turned away that memory has room for; and that rows
+// stay within their part.
 #include "decode_worker/running_limit.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 
 #include "decode_worker/batch_scheduler.h"
 #include "decode_worker/hisparse/device_pages.h"
+#include "decode_worker/page_sharing.h"
 #include "gtest/gtest.h"
 
 namespace tandem::decode {
@@ -34,12 +36,16 @@ TEST(RunningLimitTest, IsWhatAdmissionCouldEverLetIn) {
   std::mt19937 rng(3);
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
   for (int round = 0; round < 500; ++round) {
-    RunningMemory memory{.num_pages = draw(1, 300), .kv_bytes = int64_t{1} << 40, .vocab_size = 1000};
+    RunningMemory memory{.num_pages = draw(1, 600), .kv_bytes = int64_t{1} << 40, .vocab_size = 1000};
     if (draw(0, 1) == 0) {
       memory.num_kept_pages_max = draw(1, 6);
       memory.num_device_pages = draw(1 + memory.num_kept_pages_max, 200);
     }
-    EXPECT_EQ(PlanRunningLimit(memory, 0).num_sequences, AdmittedWithoutLimit(memory)) << "round " << round;
+    // Beside many requests, one that is alone with as many choices as the pool has pages for, 128 at most.
+    const std::vector<int64_t> choices(128, 1);
+    const int of_one = PlanReservation(1, choices, 128, memory.num_pages).num_sequences;
+    EXPECT_EQ(PlanRunningLimit(memory, 0).num_sequences, std::max(AdmittedWithoutLimit(memory), of_one))
+        << "round " << round;
   }
 }
 
@@ -61,7 +67,7 @@ TEST(RunningLimitTest, LogitsOfAStepTakeASixteenthOfTheCacheOr64MebibytesAtMost)
     const int64_t row_bytes = int64_t{drawn.vocab_size} * 4 * (1 + drawn.num_drafts);
     const RunningLimit limit = PlanRunningLimit(drawn, 0);
     EXPECT_LE(limit.num_sequences * row_bytes, allowed);
-    if (limit.num_sequences < std::min<int64_t>(limit.by_pages, kRunningSequencesMax)) {
+    if (limit.num_sequences < std::min<int64_t>(std::max(limit.by_pages, limit.by_choices), kRunningSequencesMax)) {
       EXPECT_GT((limit.num_sequences + 1) * row_bytes, allowed) << "one more would fit";
     }
   }
@@ -83,8 +89,9 @@ TEST(RunningLimitTest, WhatIsSetIsTakenAndTheFormulaIsShownBesideIt) {
                              .num_drafts = 3};
   EXPECT_EQ(
       Describe(PlanRunningLimit(memory, 0), memory),
-      "30 sequences hold pages at a time, the least of: 128 by 256 KV pages (two for each), 30 by 90 device pages "
-      "(3 for each), 1638 by rows (67108864 bytes; each has 4 rows with 10240 bytes of logits)");
+      "128 sequences hold pages at a time, by memory: 128 by 256 KV pages (two for each), 30 by 90 device pages (3 "
+      "for each), at least 128 for the choices of one request, at most 1638 by rows (67108864 bytes; each has 4 "
+      "rows with 10240 bytes of logits)");
   const RunningLimit set = PlanRunningLimit(memory, 200);
   EXPECT_EQ(set.num_sequences, 200);
   EXPECT_EQ(set.by_pages, 128);

@@ -1,6 +1,7 @@
 #include "decode_worker/worker.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,10 +46,11 @@ constexpr size_t kMailboxCapacity = 4096;
 class Worker::Core final : public Outbox {
  public:
   Core(const DecodeConfig& config, const base::Clock& clock, std::vector<std::unique_ptr<kernels::Backend>> devices,
-       HostMemory memory)
+       HostMemory memory, std::optional<HostMemory> retraction_memory)
       : config_(config),
         clock_(clock),
         memory_(std::move(memory)),
+        retraction_memory_(std::move(retraction_memory)),
         metrics_("decode"),
         decode_metrics_(metrics_, config.cluster.speculative.num_steps, config.num_ranks()),
         devices_(std::move(devices)) {}
@@ -95,6 +97,7 @@ class Worker::Core final : public Outbox {
   const DecodeConfig config_;
   const base::Clock& clock_;
   HostMemory memory_;
+  std::optional<HostMemory> retraction_memory_;
   std::unique_ptr<base::PeerSecurity> security_;  // outlives every stream
   base::Metrics metrics_;
   DecodeMetrics decode_metrics_;
@@ -146,6 +149,11 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
 
+  std::optional<kvcache::KvPool> retraction_pool;
+  if (retraction_memory_.has_value()) {
+    ASSIGN_OR_RETURN(retraction_pool, kvcache::KvPool::Over(retraction_memory_->bytes(),
+                                                            model.LayoutFor(config_.retraction_host_tokens)));
+  }
   BatchLimits batch{.num_sequences_max = running.num_sequences, .num_rows_max = num_rows_max};
   if (config_.hisparse.enabled) {
     batch.num_rows_per_sequence_max = model::DeviceBuffers::kRowsPerSequenceMax;
@@ -161,7 +169,8 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .vocabulary = std::move(vocabulary),
                     .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}},
                     .num_device_pages = sizes.num_device_pages,
-                    .prefix_cache = worker_shell::PrefixCacheOptions(config_, model)},
+                    .prefix_cache = worker_shell::PrefixCacheOptions(config_, model),
+                    .retraction_pool = retraction_pool},
       clock_, *executor_, pool, *this);
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
@@ -316,9 +325,19 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config
   ASSIGN_OR_RETURN(const int64_t available_bytes, worker_shell::AvailableMemoryBytes());
   RETURN_IF_ERROR(worker_shell::CheckRoomForPool(sizes.num_tokens, config.tensor_parallel_size * layout.pool_bytes(),
                                                  available_bytes));
+  const kvcache::KvLayout retraction_layout = model.LayoutFor(config.retraction_host_tokens);
+  RETURN_IF_ERROR(worker_shell::CheckRoomForPool(config.retraction_host_tokens, retraction_layout.pool_bytes(),
+                                                 available_bytes - config.tensor_parallel_size * layout.pool_bytes(),
+                                                 "process.retraction_host_tokens"));
+  std::optional<HostMemory> retraction_memory;
+  if (retraction_layout.num_pages > 0) {
+    ASSIGN_OR_RETURN(HostMemory mapped, HostMemory::Map(retraction_layout.pool_bytes()));
+    retraction_memory.emplace(std::move(mapped));
+  }
   // The scratch of lane warm-ups lies behind the pool.
   ASSIGN_OR_RETURN(HostMemory memory, HostMemory::Map(layout.pool_bytes() + kvtransfer::kWarmUpBytesMax));
-  auto core = std::make_unique<Core>(config, clock, std::move(devices), std::move(memory));
+  auto core =
+      std::make_unique<Core>(config, clock, std::move(devices), std::move(memory), std::move(retraction_memory));
   RETURN_IF_ERROR(core->Start(model, layout, sizes));
   return std::unique_ptr<Worker>(new Worker(std::move(core)));
 }

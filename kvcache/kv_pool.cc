@@ -45,11 +45,14 @@ void KvPool::ZeroPage(int64_t page) const {
 }
 
 void KvPool::CopyPage(int64_t source, int64_t target) const {
-  if (source == target) return;
+  if (source != target) CopyPageTo(source, *this, target);
+}
+
+void KvPool::CopyPageTo(int64_t source, const KvPool& other, int64_t target) const {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
       const std::span<std::byte> from = Page(kind, layer, source);
-      std::copy(from.begin(), from.end(), Page(kind, layer, target).begin());
+      std::copy(from.begin(), from.end(), other.Page(kind, layer, target).begin());
     }
   }
 }

@@ -30,6 +30,8 @@ class KvPool final {
   void ZeroPage(int64_t page) const;
   // Copies a page of every layer, both kinds, into another one.
   void CopyPage(int64_t source, int64_t target) const;
+  // Into one of another pool, which has the same layers and format.
+  void CopyPageTo(int64_t source, const KvPool& other, int64_t target) const;
 
  private:
   KvPool(std::span<std::byte> bytes, const KvLayout& layout) : bytes_(bytes), layout_(layout) {}

@@ -90,6 +90,7 @@ class DeepseekModel final : public ModelExecutor {
                       absl::Span<kernels::Bf16> out_hidden) override;
 
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
+  absl::Status PagesLeave(absl::Span<const int32_t> pages) override { return kv_.GiveBack(pages); }
   absl::Status WriteBack(const Segment& sequence) override;
   void ForgetBuffer(int32_t first_device_page) override;
   const DeviceBufferCounters* device_buffer_counters() const override;

@@ -120,6 +120,33 @@ TEST_F(DetachedMemoryTest, ReadsPagesThatArrived) {
   EXPECT_EQ(decode.Append(arrived, {5}, 1).logits, host.Append(reference, {5}, 1).logits);
 }
 
+// A sequence leaves, its pages are copied elsewhere and overwritten, and it goes on from other pages.
+TEST_F(DetachedMemoryTest, PagesThatLeftComeBackAsTheyWere) {
+  TestModel host(checkpoint_, {.with_mtp = false});
+  TestSequence reference = host.NewSequence(kPromptTokens + 1);
+  host.Append(reference, tokens_, kPromptTokens);
+  const std::vector<float> expected = host.Append(reference, {5}, 1).logits;
+  TestModel decode(checkpoint_, {.with_mtp = false, .backend = &detached_, .writes_back_kv = false});
+  TestSequence sequence = decode.NewSequence(kPromptTokens + 1), other = decode.NewSequence(kPromptTokens + 1);
+  decode.Append(sequence, tokens_, kPromptTokens);
+  EXPECT_EQ(decode.model().PagesLeave({24}).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(decode.model().PagesLeave(sequence.pages).ok());
+  const kvcache::KvLayout& layout = decode.layout();
+  for (int layer = 0; layer < layout.num_layers; ++layer) {
+    for (const auto kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
+      for (size_t i = 0; i < sequence.pages.size(); ++i) {
+        uint8_t* const from = &decode.pool()[layout.PageOffset(kind, layer, sequence.pages[i])];
+        std::copy(from, from + layout.PageBytes(kind), &decode.pool()[layout.PageOffset(kind, layer, other.pages[i])]);
+        std::fill(from, from + layout.PageBytes(kind), 0xA5);
+      }
+    }
+  }
+  ASSERT_TRUE(decode.model().PagesArrived(sequence.pages).ok()) << "to be seen no more";
+  ASSERT_TRUE(decode.model().PagesArrived(other.pages).ok());
+  other.num_cached = kPromptTokens;
+  EXPECT_EQ(decode.Append(other, {5}, 1).logits, expected);
+}
+
 // Steps of several sequences, some long, some short, as decode has them; contexts from below index_topk (16) to 200.
 TEST_F(DetachedMemoryTest, PaddedAndReplayedStepsGiveTheSameBits) {
   TestModel host(checkpoint_, {.num_pages = 40, .with_mtp = false});

@@ -58,24 +58,35 @@ void KvMirror::AppendCopy(const Run& run, int layer, bool to_mirror, std::vector
                              : kernels::MemoryCopy{callers, ours, run.num_bytes});
 }
 
-absl::Status KvMirror::TakeOver(absl::Span<const int32_t> pages) {
+absl::Status KvMirror::NotePages(absl::Span<const int32_t> pages, bool to_mirror) {
   for (const int32_t page : pages) {
     if (page < 0 || page >= layout_.num_pages) {
-      return absl::InvalidArgumentError(absl::StrCat("page ", page, " arrived, the pool has ", layout_.num_pages));
+      return absl::InvalidArgumentError(
+          absl::StrCat("page ", page, to_mirror ? " arrived" : " is to leave", ", the pool has ", layout_.num_pages));
     }
   }
+  copies_.clear();
   if (is_host()) return absl::OkStatus();
-  kernels::Backend& backend = memory_.backend();
   std::vector<Run> runs;
   for (const RecordKind kind : {RecordKind::kLatent, RecordKind::kIndex}) {
     for (const int32_t page : pages) Append({kind, page * layout_.PageBytes(kind), layout_.PageBytes(kind)}, runs);
   }
-  copies_.clear();
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
-    for (const Run& run : runs) AppendCopy(run, layer, /*to_mirror=*/true, copies_);
+    for (const Run& run : runs) AppendCopy(run, layer, to_mirror, copies_);
   }
-  for (const kernels::MemoryCopy& copy : copies_) RETURN_IF_ERROR(backend.Upload(copy));
-  return backend.Synchronize();
+  return absl::OkStatus();
+}
+
+absl::Status KvMirror::TakeOver(absl::Span<const int32_t> pages) {
+  RETURN_IF_ERROR(NotePages(pages, /*to_mirror=*/true));
+  for (const kernels::MemoryCopy& copy : copies_) RETURN_IF_ERROR(memory_.backend().Upload(copy));
+  return copies_.empty() ? absl::OkStatus() : memory_.backend().Synchronize();
+}
+
+absl::Status KvMirror::GiveBack(absl::Span<const int32_t> pages) {
+  RETURN_IF_ERROR(NotePages(pages, /*to_mirror=*/false));
+  for (const kernels::MemoryCopy& copy : copies_) RETURN_IF_ERROR(memory_.backend().Download(copy));
+  return copies_.empty() ? absl::OkStatus() : memory_.backend().Synchronize();
 }
 
 void KvMirror::NoteRows(const BatchPlan& plan) {

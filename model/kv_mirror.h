@@ -43,6 +43,8 @@ class KvMirror final {
 
   // Brings pages of the caller's pool, all layers, to where ops find them, and waits for it.
   absl::Status TakeOver(absl::Span<const int32_t> pages);
+  // The other way; latents that the mirror does not have are the caller's already.
+  absl::Status GiveBack(absl::Span<const int32_t> pages);
 
   // Notes which records the rows of this batch write: what WriteBack copies.
   void NoteRows(const BatchPlan& plan);
@@ -57,6 +59,8 @@ class KvMirror final {
     int64_t offset = 0;
     int64_t num_bytes = 0;
   };
+  // All layers of these pages. INVALID_ARGUMENT where one is none of the pool's.
+  absl::Status NotePages(absl::Span<const int32_t> pages, bool to_mirror);
   void AppendCopy(const Run& run, int layer, bool to_mirror, std::vector<kernels::MemoryCopy>& copies) const;
   bool is_host() const { return index_pages_.empty(); }
   static void Append(const Run& run, std::vector<Run>& runs);

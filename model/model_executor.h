@@ -70,6 +70,11 @@ class ModelExecutor {
   // looked at. An executor that works on the pool itself has nothing to do.
   virtual absl::Status PagesArrived(absl::Span<const int32_t> pages) = 0;
 
+  // The other way: when it returns, these pages of the pool hold what rows have written and read, all layers, for
+  // somebody else to copy. With HiSparse WriteBack comes before. An executor that works on the pool itself has nothing
+  // to do.
+  virtual absl::Status PagesLeave(absl::Span<const int32_t> pages) { return absl::OkStatus(); }
+
   // ---- HiSparse: the pool is on the host, a sequence's rows see a device buffer (model/device_buffers.h) ----
   // Brings to the pool what a device buffer alone has: the rows of this sequence before first_position that have not
   // gone back yet. They do by themselves once a later row follows them, since only then are they known to stay.

@@ -58,6 +58,8 @@ class RankGroup final : public ModelExecutor {
                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
                       absl::Span<kernels::Bf16> out_hidden) override;
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override;
+  // The caller's pool is the first rank's, and every rank has the same records.
+  absl::Status PagesLeave(absl::Span<const int32_t> pages) override { return ranks_[0].model->PagesLeave(pages); }
 
   int vocab_size() const override { return ranks_[0].model->vocab_size(); }
   int num_layers() const override { return ranks_[0].model->num_layers(); }

@@ -61,9 +61,10 @@ absl::StatusOr<int64_t> AvailableMemoryBytes(const std::string& root) {
   return available;
 }
 
-absl::Status CheckRoomForPool(int64_t kv_cache_tokens, int64_t pool_bytes, int64_t available_bytes) {
+absl::Status CheckRoomForPool(int64_t kv_cache_tokens, int64_t pool_bytes, int64_t available_bytes,
+                              const std::string& setting) {
   if (pool_bytes <= available_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("process.kv_cache_tokens ", kv_cache_tokens, " needs ", pool_bytes,
+  return absl::ResourceExhaustedError(absl::StrCat(setting, " ", kv_cache_tokens, " needs ", pool_bytes,
                                                    " bytes of memory, ", available_bytes, " are available"));
 }
 

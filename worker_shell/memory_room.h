@@ -15,7 +15,9 @@ namespace tandem::worker_shell {
 // tell.
 absl::StatusOr<int64_t> AvailableMemoryBytes(const std::string& root = "/");
 
-// RESOURCE_EXHAUSTED naming both sizes where a pool of `pool_bytes` for `kv_cache_tokens` is more than that.
-absl::Status CheckRoomForPool(int64_t kv_cache_tokens, int64_t pool_bytes, int64_t available_bytes);
+// RESOURCE_EXHAUSTED naming the setting and both sizes where a pool of `pool_bytes` for `kv_cache_tokens` is more than
+// that.
+absl::Status CheckRoomForPool(int64_t kv_cache_tokens, int64_t pool_bytes, int64_t available_bytes,
+                              const std::string& setting = "process.kv_cache_tokens");
 
 }  // namespace tandem::worker_shell

@@ -59,13 +59,14 @@ class EngineRig final : public Outbox {
       : EngineRig(num_pages, num_sequences_max, context_length_max, RigSpeculation(), hisparse) {}
   explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320,
                      const SpeculativeOptions& speculative = RigSpeculation(),
-                     const sim::HiSparseOptions& hisparse = {})
+                     const sim::HiSparseOptions& hisparse = {}, int num_kept_pages = 0)
       : num_layers_(kNumLayers + (speculative.num_steps > 0 ? 1 : 0)),
         model_options_({.vocab_size = kModel.vocab_size,
                         .weights_seed = kModel.weights_seed,
                         .has_mtp = speculative.num_steps > 0}),
         context_length_max_(std::min<int64_t>(context_length_max, num_pages * kvcache::kPageTokens)),
         memory_({.num_layers = num_layers_, .num_pages = num_pages}),
+        kept_memory_({.num_layers = num_layers_, .num_pages = std::max(1, num_kept_pages)}),
         model_(
             BuildModel(memory_.pool(), model_options_, num_sequences_max * (1 + speculative.num_steps) + 16, hisparse)),
         prefill_({.num_layers = num_layers_, .num_pages = kPrefillPages}, model_options_, kPrefill, clock_),
@@ -78,7 +79,8 @@ class EngineRig final : public Outbox {
                  .vocabulary = sim::SimVocabulary(kModel.vocab_size),
                  .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}},
                  .num_device_pages = hisparse.num_device_pages,
-                 .prefix_cache = kvcache::PrefixIndexOptions()},
+                 .prefix_cache = kvcache::PrefixIndexOptions(),
+                 .retraction_pool = num_kept_pages > 0 ? std::optional(kept_memory_.pool()) : std::nullopt},
                 clock_, *model_, memory_.pool(), *this) {
     AttachRouter(1);
     proto::RouterMessage set;
@@ -342,6 +344,7 @@ class EngineRig final : public Outbox {
     EXPECT_TRUE(engine_.IsAtRest());
     EXPECT_EQ(engine_.pages().num_used(), 0);
     EXPECT_EQ(engine_.device_pages().num_used(), 0);
+    EXPECT_EQ(engine_.retracted_pages().pages().num_used(), 0);
     EXPECT_THAT(engine_.pages().Holders(), ::testing::IsEmpty());
     EXPECT_EQ(engine_.transfer().ledger(), kvtransfer::TargetLedger());
     EXPECT_EQ(prefill_.num_pages_used(), 0);
@@ -394,7 +397,7 @@ class EngineRig final : public Outbox {
   const int num_layers_;
   const sim::HashModelOptions model_options_;
   const int64_t context_length_max_;
-  sim::PoolMemory memory_;
+  sim::PoolMemory memory_, kept_memory_;
   const std::unique_ptr<model::ModelExecutor> model_;
   sim::WholePromptPrefill prefill_;
   Engine engine_;

@@ -122,20 +122,22 @@ def test_most_drafts_come_true(tmp_path_factory, sampling):
         assert meta["completion_tokens"] == 1 + meta["spec_verify_ct"] + meta["spec_num_correct_drafts"]
 
 
-def test_retracted_answers_go_on_exactly(tmp_path_factory):
+@pytest.mark.parametrize("host_tokens, grows", [(0, "tandem_replayed_tokens_total"), (4096, "tandem_resumed_from_host_reqs_total")])
+def test_retracted_answers_go_on_exactly(tmp_path_factory, host_tokens, grows):
     """Room for the prompts of all, not for their answers."""
     body = chat(messages=PERCENT, max_tokens=150, **SAMPLED)
     with cluster_with(tmp_path_factory, "alone", num_drafts=0) as cluster:
         alone = json.loads(cluster.post(body)[2])["choices"]
-    with cluster_with(tmp_path_factory, "famine", num_drafts=3, kv_cache_tokens=512, context_length=512) as cluster:
+    with cluster_with(tmp_path_factory, "famine", num_drafts=3, kv_cache_tokens=512, context_length=512,
+                      decode={"retraction_host_tokens": host_tokens}) as cluster:
         for _ in range(20):
             with ThreadPoolExecutor(8) as pool:
                 answers = list(pool.map(lambda _: json.loads(cluster.post(body)[2])["choices"], range(8)))
             assert answers == [alone] * 8
-            if cluster.decode.metric("tandem_replayed_tokens_total") > 0:
+            if cluster.decode.metric(grows) > 0:
                 break
         else:
-            raise AssertionError("nothing was replayed in 20 rounds")
+            raise AssertionError(f"{grows} is 0 after 20 rounds")
         assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
         cluster.wait_at_rest()
 

@@ -27,11 +27,11 @@ def test_every_service_answers_its_operators(cluster, role):
 
 def test_a_decode_worker_says_how_many_it_runs_at_a_time_and_why(cluster):
     page = get(cluster.decode.admin + "/statusz")[1]
-    told = re.search(r"^(\d+) sequences hold pages at a time, the least of: (\d+) by (\d+) KV pages .*, (\d+) by rows", page, re.MULTILINE)
+    told = re.search(r"^(\d+) sequences hold pages at a time, by memory: (\d+) by (\d+) KV pages .*, at least (\d+) for the choices of one request, at most (\d+) by rows", page, re.MULTILINE)
     assert told, page
-    limit, by_pages, num_pages, by_rows = map(int, told.groups())
+    limit, by_pages, num_pages, by_choices, by_rows = map(int, told.groups())
     assert num_pages == cluster.decode.metric("tandem_kv_pages") and by_pages == (num_pages + 1) // 2
-    assert limit == min(by_pages, by_rows, 4096) == cluster.decode.metric("tandem_max_running_reqs")
+    assert limit == min(max(by_pages, by_choices), by_rows, 4096) == cluster.decode.metric("tandem_max_running_reqs")
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -117,12 +117,15 @@ def test_waiting_for_pages_changes_no_token(fresh_cluster, usual):
         cluster.wait_at_rest()
 
 
-def test_retracted_sequences_go_on_where_they_were(shared_cluster, fresh_cluster):
-    """Room for the prompts of two requests, not for both answers: one gives its pages back and is replayed."""
+@pytest.mark.parametrize("host_tokens, grows", [(0, "tandem_replayed_tokens_total"), (4096, "tandem_resumed_from_host_reqs_total")])
+def test_retracted_sequences_go_on_where_they_were(shared_cluster, fresh_cluster, host_tokens, grows):
+    """Room for the prompts of two requests, not for both answers: one gives its pages back and is replayed, or goes on
+    from the host."""
     fields = {"max_tokens": 200, "temperature": 0.9, "seed": 5}
     with shared_cluster.openai() as client:
         undisturbed = plain(client, **fields)
-    with fresh_cluster(kv_cache_tokens=256, context_length=256) as cluster, cluster.openai() as client:
+    famine = {"kv_cache_tokens": 256, "context_length": 256, "decode": {"retraction_host_tokens": host_tokens}}
+    with fresh_cluster(**famine) as cluster, cluster.openai() as client:
 
         def num_reqs(where):
             return cluster.decode.metric(f"tandem_num_{where}_reqs")
@@ -136,9 +139,10 @@ def test_retracted_sequences_go_on_where_they_were(shared_cluster, fresh_cluster
                     wait_until(lambda: num_reqs("running") + num_reqs("queue") == 4, lambda: "four at decode")
                 assert [future.result() for future in running] == [undisturbed] * 4
             assert cluster.decode.metric("tandem_retracted_reqs_total") >= num_rounds
-            if cluster.decode.metric("tandem_replayed_tokens_total") > 0:
+            if cluster.decode.metric(grows) > 0:
                 break
         else:
-            raise AssertionError("nothing was replayed in 20 rounds")
+            raise AssertionError(f"{grows} is 0 after 20 rounds")
         assert cluster.decode.metric("tandem_replay_mismatches_total") == 0
+        assert cluster.decode.metric("tandem_retraction_host_pages_used") == 0
         cluster.wait_at_rest()

@@ -74,6 +74,19 @@ class HiSparseModel final : public model::ModelExecutor {
     }
     return absl::OkStatus();
   }
+  absl::Status PagesLeave(absl::Span<const int32_t> pages) override {
+    const kvcache::KvPool own = own_memory_.pool();
+    for (const int32_t page : pages) {
+      if (page < 0 || page >= pool_.layout().num_pages) return absl::InvalidArgumentError("a page beyond the pool");
+      for (int layer = 0; layer < num_layers(); ++layer) {
+        for (const auto kind : {kvcache::RecordKind::kLatent, kvcache::RecordKind::kIndex}) {
+          if (kind == kvcache::RecordKind::kLatent && layer < num_main_layers()) continue;
+          std::ranges::copy(own.Page(kind, layer, page), pool_.Page(kind, layer, page).begin());
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
   absl::Status WriteBack(const model::Segment& sequence) override { return buffers_.WriteBack(sequence); }
   void ForgetBuffer(int32_t first_device_page) override { buffers_.Forget(first_device_page); }
   const model::DeviceBufferCounters* device_buffer_counters() const override { return &buffers_.counters(); }

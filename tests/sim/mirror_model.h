@@ -42,6 +42,14 @@ class MirrorModel final : public model::ModelExecutor {
     }
     return absl::OkStatus();
   }
+  absl::Status PagesLeave(absl::Span<const int32_t> pages) override {
+    const kvcache::KvPool own = own_memory_.pool();
+    for (const int32_t page : pages) {
+      if (page < 0 || page >= pool_.layout().num_pages) return absl::InvalidArgumentError("a page beyond the pool");
+      own.CopyPageTo(page, pool_, page);
+    }
+    return absl::OkStatus();
+  }
   int vocab_size() const override { return model_.vocab_size(); }
   int num_layers() const override { return model_.num_layers(); }
   bool has_mtp() const override { return model_.has_mtp(); }

@@ -307,7 +307,8 @@ void SimCluster::CheckAtRest() {
     const decode::Engine& engine = decode->engine();
     const kvtransfer::TargetLedger ledger = engine.transfer().ledger();
     if (!engine.IsAtRest() || engine.pages().num_used() + engine.device_pages().num_used() != 0 ||
-        ledger != kvtransfer::TargetLedger() || decode->num_fetches() != 0) {
+        engine.retracted_pages().pages().num_used() != 0 || ledger != kvtransfer::TargetLedger() ||
+        decode->num_fetches() != 0) {
       violations_.Add(absl::StrCat("decode is not at rest: pages=", engine.pages().num_used(),
                                    " epochs=", ledger.open_epochs, " fetches=", ledger.outstanding_fetches, "\n",
                                    engine.Describe()));

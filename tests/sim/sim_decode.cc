@@ -54,6 +54,8 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
       incarnation_(events.Draw() | 1),
       layout_({.num_layers = SimLayers(plan), .num_pages = plan.decode_pages}),
       memory_(layout_),
+      retraction_memory_(
+          {.num_layers = SimLayers(plan), .num_pages = 1 + static_cast<int64_t>(incarnation_ >> 9 & 15)}),
       hisparse_(HiSparseOf(incarnation_, plan)),
       model_(BuildModel(incarnation_, memory_.pool(), plan, hisparse_)),
       engine_({.batch = {.num_sequences_max = plan.max_running_requests,
@@ -65,7 +67,8 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
                .speculative = {.num_steps = plan.num_drafts},
                .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}},
                .num_device_pages = hisparse_.num_device_pages,
-               .prefix_cache = kvcache::PrefixIndexOptions()},
+               .prefix_cache = kvcache::PrefixIndexOptions(),
+               .retraction_pool = (incarnation_ & 256) != 0 ? std::optional(retraction_memory_.pool()) : std::nullopt},
               events.clock(), *model_, memory_.pool(), *this),
       actor_(std::make_shared<EngineActor<decode::Engine>>(events, plan, engine_)),
       live_(std::make_shared<SimLiveServer>(

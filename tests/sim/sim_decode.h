@@ -80,6 +80,7 @@ class SimDecode final : public decode::Outbox, public std::enable_shared_from_th
   const uint64_t incarnation_;
   const kvcache::KvLayout layout_;
   PoolMemory memory_;
+  PoolMemory retraction_memory_;  // of a few pages; every other decode worker keeps those of retracted sequences there
   const HiSparseOptions hisparse_;
   const std::unique_ptr<model::ModelExecutor> model_;  // every other decode worker computes as on a device
   decode::Engine engine_;

@@ -38,12 +38,13 @@ enum Feature {
   kSmallChunks,
   kPriority,
   kPageFamine,
+  kRetractionToHost,
   kTcpLane,
   kNumFeatures,
 };
-constexpr const char* kNames[kNumFeatures] = {"drafts",    "hisparse",    "prefix_cache", "index_cache", "bf16_kv",
-                                              "decode_dp", "decode_tp",   "experts",      "prefill_cp",  "small_chunks",
-                                              "priority",  "page_famine", "tcp_lane"};
+constexpr const char* kNames[kNumFeatures] = {
+    "drafts",  "hisparse",   "prefix_cache", "index_cache", "bf16_kv",     "decode_dp",          "decode_tp",
+    "experts", "prefill_cp", "small_chunks", "priority",    "page_famine", "retraction_to_host", "tcp_lane"};
 
 struct Refusal {
   SwitchPair pair;
@@ -90,6 +91,7 @@ void Apply(const SwitchRow& on, decode::DecodeConfig& config) {
   config.expert_parallel_size =
       on[kSpreadExperts] ? std::max(config.data_parallel_size, config.tensor_parallel_size) : 1;
   config.hisparse = {.enabled = on[kHiSparse], .device_buffer_size = 128, .host_to_device_ratio = 2};
+  config.retraction_host_tokens = on[kRetractionToHost] ? 8192 : 0;
   if (on[kPageFamine]) config.kv_cache_tokens = on[kHiSparse] ? kScarceTokens / 2 : kScarceTokens;
 }
 
@@ -258,6 +260,7 @@ class FeaturePairsTest : public TwoWorkersFixture, public ::testing::WithParamIn
       EXPECT_EQ(Sum(page, "tandem_retracted_reqs_total"), 0);
     } else if (!on_[kHiSparse]) {
       EXPECT_GT(Sum(page, "tandem_retracted_reqs_total"), 0);
+      EXPECT_EQ(Sum(page, "tandem_resumed_from_host_reqs_total") > 0, on_[kRetractionToHost]);
     }
     const std::string of_prefill = tests::HttpGet(prefill_->admin_port(), "/metrics");
     EXPECT_EQ(Sum(of_prefill, "tandem_collective_calls_total") > 0,
