@@ -112,6 +112,8 @@ std::map<int, int64_t> RouterMetrics::RequestsByStatus() const {
   return requests;
 }
 
+int64_t RouterMetrics::NumBreaches() const { return static_cast<int64_t>(cancels_.at(kBreach)->Value()); }
+
 void RouterMetrics::CountHttpRefusal(int http_status) {
   const auto it = http_refusals_.find(http_status);
   (it == http_refusals_.end() ? http_refusals_.at(400) : it->second)->Increment();

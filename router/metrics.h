@@ -28,6 +28,8 @@ class RouterMetrics final {
   std::string Expose() const { return metrics_.Expose(); }
   // HTTP status -> requests that ended with it.
   std::map<int, int64_t> RequestsByStatus() const;
+  // Cancels because a worker contradicted itself; must stay zero.
+  int64_t NumBreaches() const;
 
  private:
   base::Metrics metrics_;

@@ -40,12 +40,15 @@ TEST(RouterMetricsTest, RequestsAreCountedByStatus) {
 
 TEST(RouterMetricsTest, CancelsAreCountedByReason) {
   RouterMetrics metrics;
+  EXPECT_EQ(metrics.NumBreaches(), 0);
+  metrics.CountCancel("breach of the token stream");
+  EXPECT_EQ(metrics.NumBreaches(), 1);
   metrics.CountCancel("client left");
   metrics.CountCancel("breach of the token stream");
   metrics.CountCancel("router is shutting down");
   const std::string text = metrics.Expose();
   EXPECT_TRUE(absl::StrContains(text, "reason=\"client left\"} 1")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "reason=\"breach of the token stream\"} 1")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "reason=\"breach of the token stream\"} 2")) << text;
   EXPECT_TRUE(absl::StrContains(text, "reason=\"other\"} 1")) << text;
 }
 

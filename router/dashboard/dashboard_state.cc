@@ -190,6 +190,7 @@ std::string DashboardState(const DashboardSources& sources) {
   facts.in_line_max = sources.limits.waiting_max * num_shards;
   facts.num_without_worker = whole(metrics.requests_without_worker);
   facts.num_sources_failing = whole(metrics.discovery_sources_failing);
+  facts.num_breaches = metrics.NumBreaches();
   facts.num_unconfirmed_releases = static_cast<int64_t>(metrics.unconfirmed_releases.Value());
   for (const StatusBoard::Word& word : words) facts.silences.push_back(sources.now - word.posted_at);
   std::vector<RequestTimeline::Snapshot> failed;

@@ -7,8 +7,10 @@ import { showPairs, showTiles, showWorkers } from "./pools.js";
 import { openTimeline, showSlow, showStreams } from "./requests.js";
 import { openRunbook, startRunbook } from "./runbook.js";
 import { KeyNeeded, getJson, hasKey, useKey } from "./server.js";
+import { trendsOf } from "./trends.js";
 
 const INTERVAL_MS = 1000;
+const SEVERITIES = ["page", "warning", "note"]; // the worst first
 
 let history = new History();
 let timer = null;
@@ -48,7 +50,8 @@ function show(state) {
   setClass(byId("readiness"), `badge ${state.is_ready ? "good" : "bad"}`);
   setText(byId("updated"), `at ${state.time}`);
   document.title = state.troubles.some((trouble) => trouble.severity === "page") ? "! Tandem" : "Tandem";
-  showTroubles(state.troubles);
+  showTroubles([...state.troubles, ...trendsOf(...history.minute(), state.time_to_first_token.bounds_s)].sort(
+    (a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity)));
   showTiles(state, history);
   showWorkers(state, history);
   showPairs(state);

@@ -29,6 +29,7 @@ const PageFile kFiles[] = {
     {"/dashboard/requests.js", kScript, kRequestsJs},
     {"/dashboard/runbook.js", kScript, kRunbookJs},
     {"/dashboard/server.js", kScript, kServerJs},
+    {"/dashboard/trends.js", kScript, kTrendsJs},
     {"/dashboard/operations.md", kPlain, kOperationsMd},
 };
 

@@ -12,8 +12,8 @@
 namespace tandem::router {
 namespace {
 
-constexpr const char* kScripts[] = {"page.js",  "chat.js",     "elements.js", "figures.js",
-                                    "pools.js", "requests.js", "runbook.js",  "server.js"};
+constexpr const char* kScripts[] = {"page.js",     "chat.js",    "elements.js", "figures.js", "pools.js",
+                                    "requests.js", "runbook.js", "server.js",   "trends.js"};
 
 std::string BodyOf(absl::string_view name) {
   const PageFile* file = FindPageFile(absl::StrCat("/dashboard/", name));
@@ -58,6 +58,20 @@ TEST(PageFilesTest, NothingTurnsTextIntoMarkupOrCode) {
   for (const char* inline_code : {"<script>", "<style", " style=", " onclick=", "http"}) {
     EXPECT_FALSE(absl::StrContains(page, inline_code)) << inline_code;
   }
+}
+
+// "tandem_..." and the section behind it, in trends.js.
+TEST(PageFilesTest, TrendsLeadToMetricsAndSectionsThatThereAre) {
+  const std::string runbook = BodyOf("operations.md");
+  std::vector<std::string> quoted = absl::StrSplit(BodyOf("trends.js"), '"');
+  int num_metrics = 0;
+  for (size_t i = 1; i + 2 < quoted.size(); i += 2) {
+    if (!absl::StartsWith(quoted[i], "tandem_")) continue;
+    ++num_metrics;
+    EXPECT_TRUE(absl::StrContains(runbook, absl::StrCat("`", quoted[i], "` | "))) << quoted[i];
+    EXPECT_TRUE(absl::StrContains(runbook, absl::StrCat("](#", quoted[i + 2], ")"))) << "an alert leads there, too";
+  }
+  EXPECT_EQ(num_metrics, 4);
 }
 
 TEST(PageFilesTest, EveryAnswerHasThePolicy) {

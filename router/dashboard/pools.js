@@ -82,7 +82,8 @@ function workerCells(worker, before, elapsed) {
   const isThere = worker.state !== "down"; // else its figures are what it told last
   const told = (text) => (isThere ? text : NONE);
   return [
-    { text: worker.instance === "" ? `${worker.role} ${worker.address}` : `${worker.role} ${worker.instance}`, title: worker.address },
+    worker.role,
+    `${worker.instance} ${worker.address}`,
     { text: worker.why === "" ? worker.state : `${worker.state}: ${worker.why}`, name: BAD_STATES[worker.state] },
     number(worker.in_flight),
     told(number(worker.running)),

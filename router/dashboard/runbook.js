@@ -19,11 +19,13 @@ function parse(markdown) {
   return found;
 }
 
-// `code`, [links](#to sections) and text.
+// `code`, [links](#to sections), **strong words**, *words of others* and text.
 function* inline(text) {
-  for (const part of text.split(/(`[^`]+`|\[[^\]]+\]\([^)]+\))/)) {
+  for (const part of text.split(/(`[^`]+`|\[[^\]]+\]\([^)]+\)|\*\*[^*]+\*\*|\*[^*]+\*)/)) {
     const link = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(part);
     if (part.startsWith("`")) yield element("code", {}, part.slice(1, -1));
+    else if (/^\*\*.+\*\*$/.test(part)) yield element("b", {}, part.slice(2, -2));
+    else if (/^\*.+\*$/.test(part)) yield element("em", {}, part.slice(1, -1));
     else if (link !== null && link[2].startsWith("#")) {
       yield element("button", { type: "button", class: "link", "data-opens": link[2].slice(1) }, link[1]);
     } else yield link === null ? part : `${link[1]} (${link[2]})`;

@@ -186,6 +186,13 @@ std::vector<Trouble> TroublesOf(const TroubleFacts& facts) {
                         "tandem_router_requests_total", kClientsGet503});
   }
   AppendShards(troubles, facts.silences);
+  if (facts.num_breaches > 0) {
+    troubles.push_back({Severity::kPage,
+                        absl::StrCat("a worker contradicted itself, ", facts.num_breaches,
+                                     " times since the start: tokens came twice with other values, left a gap or were "
+                                     "too many"),
+                        "tandem_router_cancels_total", "an-invariant-is-broken"});
+  }
   if (facts.num_without_worker > 0) {
     troubles.push_back(
         {Severity::kWarning,

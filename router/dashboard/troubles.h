@@ -43,6 +43,7 @@ struct TroubleFacts {
   int in_line_max = 0;         // of all shards
   int num_without_worker = 0;  // requests whose workers have failed
   int num_sources_failing = 0;
+  int64_t num_breaches = 0;              // of the token stream by workers, since the start
   int64_t num_unconfirmed_releases = 0;  // since the start
   std::vector<absl::Duration> silences;  // of the shards, by number: since their last word
   std::vector<FailedRequest> failed;     // of kFailureWindow, latest first

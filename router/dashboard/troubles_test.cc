@@ -151,6 +151,10 @@ TEST_F(TroublesTest, ShardsSourcesAndReleases) {
   facts_.num_sources_failing = 0;
   facts_.num_unconfirmed_releases = 1;
   EXPECT_TRUE(absl::StrContains(Only().what, "did not confirm"));
+  facts_.num_unconfirmed_releases = 0;
+  facts_.num_breaches = 2;
+  EXPECT_TRUE(absl::StrContains(Only().what, "contradicted itself, 2 times"));
+  EXPECT_EQ(Only().severity, Severity::kPage);
 }
 
 TEST_F(TroublesTest, TextIsCutBetweenCharacters) {
@@ -191,10 +195,11 @@ TEST_F(TroublesTest, EachLeadsToASectionOfTheRunbook) {
   facts_.num_without_worker = 1;
   facts_.num_sources_failing = 1;
   facts_.num_unconfirmed_releases = 1;
+  facts_.num_breaches = 1;
   facts_.silences[0] = absl::Seconds(3);
   facts_.failed = {{500, "a", "b"}};
   const std::vector<Trouble> all = All();
-  EXPECT_EQ(all.size(), 13u);
+  EXPECT_EQ(all.size(), 14u);
   for (const Trouble& trouble : all) {
     EXPECT_TRUE(anchors.contains(trouble.runbook)) << trouble.runbook;
     EXPECT_TRUE(absl::StrContains(runbook->body, absl::StrCat("`", trouble.metric, "` | "))) << trouble.metric;

@@ -164,6 +164,35 @@ def test_figures_against_brute_force(page):
     assert figure(f"acceptLength({json.dumps(windows[0])}, {json.dumps(windows[1])})") == 1 + 11 / 4
 
 
+def test_what_only_a_minute_shows(page):
+    """Each trend by the counters that cause it, none by those beside them."""
+    bounds = [5, 10, 20]
+
+    def trends(ttft=(0, 0, 0, 0), statuses=None, lost=0, ejected=0):
+        def sample(ttft, statuses, lost, ejected):
+            counters = {"requests_by_status": statuses, "workers_lost": lost, "ejections": ejected}
+            return json.dumps({"ttft": ttft, "counters": counters})
+
+        first = sample([1, 2, 3, 4], {"200": 7, "429": 3}, 2, 1)
+        statuses = {"200": 7, "429": 3} | (statuses or {})
+        last = sample([1 + ttft[0], 2 + ttft[1], 3 + ttft[2], 4 + ttft[3]], statuses, 2 + lost, 1 + ejected)
+        found = page.evaluate(f"import('/dashboard/trends.js').then((t) => t.trendsOf({first}, {last}, {bounds}))")
+        assert all(trend["severity"] == "warning" for trend in found)
+        return [trend["what"] for trend in found]
+
+    assert trends() == []
+    assert trends(ttft=(0, 100, 100, 100)) == [], "at ten seconds"
+    assert trends(ttft=(0, 98, 100, 100)) == ["one answer in a hundred begins after more than 10.0 s"]
+    assert trends(ttft=(0, 0, 0, 5)) == ["one answer in a hundred begins after more than 10.0 s"], "beyond every bucket"
+    assert trends(statuses={"429": 7}) == [], "four are no trend"
+    assert trends(statuses={"200": 102, "429": 8}) == [], "5 of 100"
+    assert trends(statuses={"200": 101, "429": 8}) == ["5 of 99 requests found no place within a minute: they got 429"]
+    assert trends(lost=1, ejected=2) == [
+        "a worker was lost once within a minute; its requests went on elsewhere or failed",
+        "a worker was ejected 2 times within a minute",
+    ]
+
+
 def test_five_hundred_workers_are_shown_and_kept_up_with(browser, trained):
     page = browser.open(trained.url + "/dashboard", before=A_LARGE_CLUSTER)
     page.wait("document.querySelectorAll('#workers tbody tr').length == 500")
@@ -198,11 +227,13 @@ def test_a_killed_worker_and_a_killed_router(browser, fresh_cluster):
         cluster.decodes[1].kill()
         page.wait_text("#troubles li.warning", "1 of 2 decode workers is down: decode-1 at ")
         page.wait_text("#workers tr:first-child td.bad", "down: ")
+        page.wait_text("#troubles li.warning", "a worker was lost once within a minute")
         assert page.text("#pools-note") == "1 of 1 prefill up, 1 of 2 decode up"
         assert page.text("#troubles code") == "tandem_router_workers_up"
         page.click("#troubles button[data-opens=a-worker-is-suspected]")
         page.wait_text("#runbook-title", "A worker is suspected")
-        page.wait_text("#runbook-text", "worker is down")
+        page.wait_text("#runbook-text code", '"worker is down"')
+        assert "`" not in page.text("#runbook-text") and "*" not in page.text("#runbook-text")
         cluster.decodes[0].kill()
         page.wait_text("#troubles li.page", "this router cannot serve, every request gets 503")
         assert page.evaluate("document.querySelector('#troubles li').className") == "page", "what clients notice is first"
