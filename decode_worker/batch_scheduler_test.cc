@@ -315,6 +315,42 @@ TEST(BatchSchedulerTest, NeverOverspendsAndRetractsOnlyFromTheYoungEnd) {
   }
 }
 
+// Against the rule spelled out: who is admitted fits both pools and the number of sequences, in order of arrival, with
+// a page left for each holder; and the first who is not would not fit.
+TEST(BatchSchedulerTest, AdmissionIsTheLongestBeginningOfTheLineThatFits) {
+  std::mt19937 rng(23);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+  for (int round = 0; round < 20'000; ++round) {
+    const bool has_buffers = draw(0, 1) == 0;
+    std::vector<Reservation> wanted;
+    for (int i = draw(0, 6); i > 0; --i) {
+      const int num_sequences = draw(1, 3);
+      wanted.push_back({num_sequences, num_sequences + draw(0, 5), has_buffers ? num_sequences * draw(2, 3) : 0});
+    }
+    const AdmissionSnapshot snapshot{.wanted = wanted,
+                                     .num_holders = draw(0, 8),
+                                     .num_pages_free = draw(0, 25),
+                                     .num_device_pages = has_buffers ? 12 : 0,
+                                     .num_device_pages_promised = has_buffers ? draw(0, 14) : 0};
+    const auto fits = [&](size_t count) {
+      int64_t pages = 0, device_pages = snapshot.num_device_pages_promised, holders = snapshot.num_holders;
+      for (size_t i = 0; i < count; ++i) {
+        if (pages + wanted[i].num_pages + holders > snapshot.num_pages_free) return false;
+        const bool is_alone = holders == 0;
+        pages += wanted[i].num_pages;
+        device_pages += wanted[i].num_device_pages;
+        holders += wanted[i].num_sequences;
+        if (holders > 8 || (!is_alone && device_pages > snapshot.num_device_pages)) return false;
+      }
+      return true;
+    };
+    const auto admitted = static_cast<size_t>(HiSparseScheduler().PlanAdmission(snapshot));
+    ASSERT_LE(admitted, wanted.size());
+    EXPECT_TRUE(fits(admitted)) << "round " << round;
+    EXPECT_TRUE(admitted == wanted.size() || !fits(admitted + 1)) << "round " << round;
+  }
+}
+
 // A worker in miniature: admission, transfers that take a while, steps, retraction, all in a pool of 6 pages whose
 // largest request needs all 6.
 TEST(BatchSchedulerTest, EveryRequestEndsInAPoolThatHoldsBarelyOne) {

@@ -1,6 +1,19 @@
 #include "decode_worker/hisparse/hisparse_metrics.h"
 
+#include <vector>
+
 namespace tandem::decode {
+
+namespace {
+
+// 16 us to 0.5 s, each bound twice the one before: parts of a step.
+std::vector<double> StepPartBuckets() {
+  std::vector<double> bounds;
+  for (double bound = 16e-6; bound < 1; bound *= 2) bounds.push_back(bound);
+  return bounds;
+}
+
+}  // namespace
 
 HiSparseMetrics::HiSparseMetrics(base::Metrics& m)
     : device_pages_(m.AddGauge("tandem_hisparse_device_pages", "Pages of 64 tokens of all device buffers together.")),
@@ -16,8 +29,9 @@ HiSparseMetrics::HiSparseMetrics(base::Metrics& m)
                             "rows fit their buffers.")),
       swap_outs_(m.AddCounter("tandem_hisparse_swap_outs_total",
                               "Sequences that left their device buffer to an older one and kept their pages.")),
-      swap_in_seconds_(m.AddGauge("tandem_hisparse_swap_in_seconds",
-                                  "Time since the start that went into finding slots and bringing tokens to them.")) {}
+      swap_in_seconds_(m.AddHistogram("tandem_hisparse_swap_in_seconds",
+                                      "Time of each step that went into finding slots and bringing tokens to them.",
+                                      StepPartBuckets())) {}
 
 void HiSparseMetrics::Update(const model::DeviceBufferCounters* counters, const kvcache::PageAllocator& device_pages,
                              int64_t num_swap_outs) {
@@ -35,7 +49,11 @@ void HiSparseMetrics::Update(const model::DeviceBufferCounters* counters, const 
   written_back_bytes_.Set(counters->written_back_bytes);
   windows_.Set(counters->windows);
   swap_outs_.Set(num_swap_outs);
-  swap_in_seconds_.Set(absl::ToDoubleSeconds(counters->swap_in_time));
+  if (counters->windows > last_windows_) {
+    swap_in_seconds_.Observe(absl::ToDoubleSeconds(counters->swap_in_time - last_swap_in_time_));
+  }
+  last_windows_ = counters->windows;
+  last_swap_in_time_ = counters->swap_in_time;
 }
 
 }  // namespace tandem::decode

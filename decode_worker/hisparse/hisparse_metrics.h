@@ -1,10 +1,12 @@
 // HiSparse's part of the decode worker's metrics; all stay zero where it is off. docs/operations.md lists them.
 #pragma once
 
+#include "absl/time/time.h"
 #include "base/metrics.h"
 #include "kvcache/page_allocator.h"
 #include "model/model_executor.h"
 #include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
 #include "worker_shell/mirrored_counter.h"
 
 namespace tandem::decode {
@@ -25,7 +27,9 @@ class HiSparseMetrics final {
   worker_shell::MirroredCounter written_back_bytes_;
   worker_shell::MirroredCounter windows_;
   worker_shell::MirroredCounter swap_outs_;
-  prometheus::Gauge& swap_in_seconds_;
+  prometheus::Histogram& swap_in_seconds_;
+  int64_t last_windows_ = 0;
+  absl::Duration last_swap_in_time_;
 };
 
 }  // namespace tandem::decode
