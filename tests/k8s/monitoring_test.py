@@ -44,10 +44,11 @@ def test_every_query_names_metrics_that_exist_and_their_role():
         assert selected or query.startswith("up{")
         for metric, role in selected:
             types = documented(role)
-            base = re.sub(r"_bucket$", "", metric)
+            base = re.sub(r"_(bucket|sum|count)$", "", metric)
+            base = base if types.get(base) == "histogram" else metric
             assert base in types, f"{role} has no {base}: {query}"
-            assert (types[base] == "histogram") == metric.endswith("_bucket"), query
-            if types[base] == "counter":
+            assert (types[base] == "histogram") == (base != metric), query
+            if types[base] in ("counter", "histogram"):
                 assert re.search(rf"(rate|increase)\({metric}\{{", query), f"a counter without its rate: {query}"
 
 
