@@ -21,10 +21,10 @@ std::string RunSummary::ToString() const {
   return absl::StrCat("complete=", num_complete, " failed=", num_failed, " client_left=", num_client_left,
                       " router_lost=", num_router_lost, " again=", num_again, " resumed=", num_resumed,
                       " of_several_choices=", num_of_several_choices, " retractions=", retractions,
-                      " credit_retractions=", credit_retractions, " swap_outs=", swap_outs, " said_again=", said_again,
-                      " drafts_accepted=", drafts_accepted, " replayed=", tokens_replayed, " wrong_sums=", wrong_sums,
-                      " leases_lapsed=", leases_lapsed, " events=", num_events,
-                      " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
+                      " credit_retractions=", credit_retractions, " kept_resumes=", kept_resumes,
+                      " swap_outs=", swap_outs, " said_again=", said_again, " drafts_accepted=", drafts_accepted,
+                      " replayed=", tokens_replayed, " wrong_sums=", wrong_sums, " leases_lapsed=", leases_lapsed,
+                      " events=", num_events, " time=", absl::FormatDuration(simulated_time), "\n  ", plan.ToString());
 }
 
 FaultPlan PlanOfSeed(uint64_t seed) {
@@ -349,6 +349,7 @@ RunSummary SimCluster::Summarise() const {
     if (decode == nullptr) continue;
     summary.retractions += decode->engine().counters().retractions;
     summary.credit_retractions += decode->engine().counters().credit_retractions;
+    summary.kept_resumes += decode->engine().counters().kept_resumes;
     summary.swap_outs += decode->engine().counters().swap_outs;
     summary.said_again += decode->engine().counters().tokens_said_again;
     summary.drafts_accepted += decode->engine().speculation().counters().num_accepted();

@@ -35,8 +35,9 @@ struct RunSummary {
   int num_of_several_choices = 0;  // of all of them
   int64_t retractions = 0;         // of decode processes that lived to the end
   int64_t credit_retractions = 0;
-  int64_t swap_outs = 0;   // of sequences from their device buffers
-  int64_t said_again = 0;  // tokens, to routers that came back
+  int64_t kept_resumes = 0;  // of sequences whose KV was on the host meanwhile
+  int64_t swap_outs = 0;     // of sequences from their device buffers
+  int64_t said_again = 0;    // tokens, to routers that came back
   int64_t drafts_accepted = 0;
   int64_t tokens_replayed = 0;
   int64_t wrong_sums = 0;

@@ -84,6 +84,35 @@ TEST(SimDirectedTest, SequencesThatShareTooFewDeviceBuffersGetTheirAnswers) {
   EXPECT_GT(swap_outs, 0);
 }
 
+// Pages for a few of the answers that run, among crashes, lost streams and readers that stop: those that give theirs
+// back go on from the host, or are computed again where it is full.
+TEST(SimDirectedTest, RetractedSequencesGoOnFromTheHostWithTheirAnswers) {
+  FaultPlan plan;
+  plan.num_decodes = 2;
+  plan.num_requests = 40;
+  plan.num_bursts = 4;
+  plan.max_new_tokens = 150;
+  plan.prefill_pages = 24;
+  plan.decode_pages = 10;
+  plan.chunked_prefill_size = 64;
+  plan.max_running_requests = 8;
+  plan.credit_bytes = 16 * 1024;
+  plan.decode_crashes = 1;
+  plan.router_link_cuts = 2;
+  plan.cancel = 0.1;
+  plan.faults_end = absl::Seconds(12);
+  int64_t kept_resumes = 0, replayed = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const RunSummary summary = SimCluster(seed, plan).Run();
+    kept_resumes += summary.kept_resumes;
+    replayed += summary.tokens_replayed;
+    EXPECT_GT(summary.num_complete, 10) << "seed " << seed;
+    for (const std::string& violation : summary.violations) ADD_FAILURE() << "seed " << seed << ": " << violation;
+  }
+  EXPECT_GT(kept_resumes, 0);
+  EXPECT_GT(replayed, 0);
+}
+
 // Without this a seed would repeat nothing.
 TEST(SimDeterminismTest, ASeedRepeatsItsRunToTheEvent) {
   const RunSummary first = SimCluster(5).Run();
