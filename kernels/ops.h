@@ -267,7 +267,8 @@ struct IndexLogitsArgs {
   Matrix<const float> weights;  // [num_rows, num_heads], from IndexWeights
   PagedRows rows;
   Matrix<const uint8_t> index_pages;  // [num_pages, 8448], one layer
-  int64_t index_topk = 2048;          // rows whose context is not longer are skipped: TopK does not read theirs
+  int64_t index_topk = 2048;          // rows whose context is not longer are skipped: TopK does not read theirs,
+                                      // where its indices are as wide
   Matrix<float> logits;               // [num_rows, at least the longest context of a row that is not skipped]
   ThreadPool* threads = nullptr;
 };
@@ -276,15 +277,16 @@ struct IndexLogitsArgs {
 absl::Status IndexLogits(const IndexLogitsArgs& args);
 
 struct TopKArgs {
-  Matrix<const float> logits;            // [num_rows, at least the longest context of a row longer than k]
+  Matrix<const float> logits;            // [num_rows, at least the longest context of a row longer than width]
   Vector<const int32_t> context_length;  // [num_rows], each at least 1
-  Matrix<int32_t> indices;               // [num_rows, k]
+  Matrix<int32_t> indices;               // [num_rows, width]
   Vector<int32_t> nan_count;             // [num_rows]: NaN logits met; not zero means a fault upstream
+  int64_t k = 0;                         // at most width; 0: width
   ThreadPool* threads = nullptr;
 };
-// The positions of the min(k, context) largest logits[row, 0..context), ascending, then -1. Exact: +0.0 is added before
-// comparing (so -0 equals 0), NaN counts as -inf, equal logits go to the lower position. A context of at most k gives
-// every position without reading logits.
+// A context of at most `width`: every position, without reading logits. A longer one: the positions of the k largest
+// logits[row, 0..context). Ascending, then -1. Exact: +0.0 is added before
+// comparing (so -0 equals 0), NaN counts as -inf, equal logits go to the lower position.
 absl::Status TopK(const TopKArgs& args);
 
 // ---- Attention ------------------------------------------------------------------------------------------------------

@@ -45,6 +45,11 @@ bool SpreadsExperts(const DeepseekModelOptions& options) {
   return options.group != nullptr && options.group->size() > 1 && options.spreads_experts;
 }
 
+// Positions that a row attends to at most: what is dense goes no further than contexts do.
+int64_t LongestList(const ModelConfig& config, const DeepseekModelOptions& options) {
+  return std::max<int64_t>(config.index_topk, std::min(options.dense_context_max, options.num_positions_max));
+}
+
 absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache::KvLayout& layout,
                         absl::Span<uint8_t> pool, const DeepseekModelOptions& options) {
   const int num_layers = config.num_hidden_layers + (with_mtp ? 1 : 0);
@@ -64,6 +69,10 @@ absl::Status CheckSizes(const ModelConfig& config, bool with_mtp, const kvcache:
                                                    ", allowed 1 to ", config.max_position_embeddings));
   }
   RETURN_IF_ERROR(IndexCachePattern(options.index_topk_pattern, /*freq=*/0, config.num_hidden_layers).status());
+  if (options.dense_context_max != 0 && options.dense_context_max < config.index_topk) {
+    return absl::InvalidArgumentError(absl::StrCat("dense_context_max is ", options.dense_context_max,
+                                                   ", at least index_topk ", config.index_topk, ", or 0 for it"));
+  }
   if (options.device_buffers.num_pages > 0 && (options.writes_back_kv || options.group != nullptr)) {
     return absl::InvalidArgumentError(
         "device buffers are of a decode worker's one rank: they exclude writes_back_kv and further ranks");
@@ -140,7 +149,8 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
       kv_(backend, layout, pool, options.device_buffers.num_pages > 0 ? config_.num_hidden_layers : 0),
       buffers_(options.device_buffers.num_pages > 0
                    ? std::make_unique<DeviceBuffers>(backend, layout, pool, config_.num_hidden_layers,
-                                                     config_.index_topk, options.num_rows_max, options.device_buffers)
+                                                     static_cast<int>(LongestList(config_, options)),
+                                                     options.num_rows_max, options.device_buffers)
                    : nullptr),
       plan_(backend,
             {.num_rows_max = options.num_rows_max,
@@ -154,7 +164,8 @@ DeepseekModel::DeepseekModel(kernels::Backend& backend, std::shared_ptr<const Mo
                  /*expert_pairs_max=*/
                  SpreadsExperts(options)
                      ? ExpertExchange::NumPairsMax(config_, options.num_rows_max, options.group->size())
-                     : 0),
+                     : 0,
+                 LongestList(config_, options)),
       rope_memory_(backend),
       rope_table_(rope_memory_.Allocate<float>(options.num_positions_max * kvcache::kRopeDim),
                   {options.num_positions_max, kvcache::kRopeDim}),
@@ -359,9 +370,10 @@ std::optional<Padding> DeepseekModel::PaddingFor(const RowBatch& batch) const {
     context_max = std::max(context_max, segment.first_position + segment.num_rows);
   }
   context_max = std::min(context_max, columns);  // the plan refuses what is beyond
-  // Contexts that index_topk holds choose nothing; longer ones double.
-  const int64_t bound = context_max <= config_.index_topk
-                            ? config_.index_topk
+  // Contexts that are taken whole choose nothing; longer ones double.
+  const int64_t dense_context_max = workspace_.selected.shape[1];
+  const int64_t bound = context_max <= dense_context_max
+                            ? dense_context_max
                             : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(context_max)));
   return Padding{.num_rows = static_cast<int>(std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(rows)), rows_max)),
                  .page = kv_.spare_page(),

@@ -50,6 +50,9 @@ struct DeepseekModelOptions {
   // with writes_back_kv: what is computed goes back a step later. Steps are not recorded then.
   DeviceBufferOptions device_buffers;
   std::string index_topk_pattern;  // Index Cache, of IndexCachePattern; empty: every layer chooses for itself
+  // Rows whose context is no longer attend to all of it and need no indexer; at least index_topk, which 0 stands for.
+  // More changes the answers of longer contexts, and takes 4 bytes of workspace a row and token.
+  int64_t dense_context_max = 0;
   TensorTap tap;
   // Where this is one rank of several that share the rows of every batch; outlives the model. All ranks have equal
   // options, are given the same batches and the same spans for what they give, of which each writes its own rows (with

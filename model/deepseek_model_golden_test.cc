@@ -42,6 +42,9 @@ const GoldenCase kTrained{"tandem-tiny", "tandem-tiny", {135, 200}};
 const GoldenCase kTrainedBf16{"tandem-tiny-bf16", "tandem-tiny", {200}, kvcache::KvCacheDtype::kBfloat16};
 const GoldenCase kIndexCache{
     .name = "v32-micro-index-cache", .checkpoint = "v32-micro", .contexts = {200}, .index_topk_pattern = "FS"};
+// Rows of 17 to 120 tokens attend to all of them, longer ones to index_topk.
+const GoldenCase kDense{
+    .name = "v32-micro-dense", .checkpoint = "v32-micro", .contexts = {200}, .dense_context_max = 120};
 
 std::string NameOfCase(const ::testing::TestParamInfo<GoldenCase>& info) {
   return absl::StrReplaceAll(info.param.name, {{"-", "_"}});
@@ -134,12 +137,19 @@ TEST_P(WholeGoldenTest, TheWholeModelMatchesTheReferenceWithinNoise) {
   GoldenModel(GetParam()).ExpectTheWholeModelMatchesWithinNoise();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WholeGoldenTest, ::testing::Values(kMicro, kTiny, kTrained, kTrainedBf16, kIndexCache),
-                         NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Models, WholeGoldenTest,
+                         ::testing::Values(kMicro, kTiny, kTrained, kTrainedBf16, kIndexCache, kDense), NameOfCase);
 
 TEST(IndexCacheGoldenTest, LayersThatChooseForThemselvesAreNoticed) {
   GoldenCase without = kIndexCache;
   without.index_topk_pattern.clear();
+  const GoldenModel golden(without);
+  EXPECT_GT(golden.RunWhole(200).median_row_d, golden.BoundOf(200, "whole").median_row_d);
+}
+
+TEST(DenseAttentionGoldenTest, RowsThatChooseAreNoticed) {
+  GoldenCase without = kDense;
+  without.dense_context_max = 0;
   const GoldenModel golden(without);
   EXPECT_GT(golden.RunWhole(200).median_row_d, golden.BoundOf(200, "whole").median_row_d);
 }

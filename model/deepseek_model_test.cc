@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -357,6 +358,52 @@ TEST(IndexCacheTest, ASharedChoiceIsThatOfTheLayerBefore) {
   const int64_t same = int64_t{topk} * checkpoint->config().vocab_size;
   EXPECT_TRUE(std::equal(own.begin(), own.begin() + same, shared.begin()));
   EXPECT_FALSE(std::equal(own.begin() + same, own.end(), shared.begin() + same)) << "the layers chose alike by chance";
+}
+
+// dense_context_max: rows up to it are what they would be with an index_topk as large, and the others' own choice of
+// index_topk is what it was; in every chunking.
+TEST(DenseAttentionTest, RowsUpToTheLimitAttendToAllAndOthersChooseAsBefore) {
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  constexpr int kTokens = 90, kDense = 50;
+  const int topk = checkpoint->config().index_topk;
+  const int64_t vocab = checkpoint->config().vocab_size;
+  const std::vector<int32_t> tokens = GoldenTokens(kTokens, checkpoint->config().vocab_size);
+  std::vector<int64_t> num_chosen;  // of each row in layer 0
+  const auto run = [&](int64_t dense, int chunk) {
+    num_chosen.clear();
+    const auto count_chosen = [&](const Tensor& tensor) {
+      if (tensor.name != "L0.selected") return;
+      std::vector<int32_t> all(tensor.bytes.size() / sizeof(int32_t));
+      std::memcpy(all.data(), tensor.bytes.data(), tensor.bytes.size());
+      const int64_t width = tensor.shape[1];
+      for (auto row = all.begin(); row != all.end(); row += width) {
+        num_chosen.push_back(width - std::count(row, row + width, -1));
+      }
+    };
+    TestModel model(checkpoint, {.tap = count_chosen, .dense_context_max = dense});
+    TestSequence sequence = model.NewSequence(kTokens);
+    return model.Append(sequence, tokens, chunk).logits;
+  };
+  const std::vector<float> sparse = run(0, kTokens);
+  EXPECT_EQ(run(topk, kTokens), sparse);
+  const std::vector<float> all = run(1000, kTokens);
+  for (int i = 0; i < kTokens; ++i) EXPECT_EQ(num_chosen[i], i + 1);
+  const std::vector<float> dense = run(kDense, kTokens);
+  for (int i = 0; i < kTokens; ++i) EXPECT_EQ(num_chosen[i], i < kDense ? i + 1 : topk);
+  EXPECT_EQ(run(kDense, 13), dense);
+  EXPECT_EQ(run(kDense, 1), dense);
+  EXPECT_TRUE(std::equal(dense.begin(), dense.begin() + kDense * vocab, all.begin()));
+  EXPECT_FALSE(std::equal(dense.begin(), dense.begin() + kDense * vocab, sparse.begin())) << "nothing was dense";
+}
+
+TEST(DenseAttentionTest, ALimitBelowIndexTopkIsRefused) {
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  const kvcache::KvLayout layout{.num_layers = checkpoint->config().num_hidden_layers, .num_pages = 2};
+  std::vector<uint8_t> pool(layout.pool_bytes());
+  kernels::CpuBackend backend(1);
+  const auto model = DeepseekModel::Create(backend, checkpoint, layout, absl::MakeSpan(pool),
+                                           {.num_positions_max = 64, .dense_context_max = 15});
+  EXPECT_THAT(model.status().message(), ::testing::HasSubstr("dense_context_max is 15, at least index_topk 16"));
 }
 
 TEST(IndexCacheTest, APatternOfAnotherLengthIsRefused) {

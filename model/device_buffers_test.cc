@@ -96,6 +96,29 @@ TEST_P(DeviceBuffersTest, GivesTheSameBitsFromPromptsShorterAndLongerThanTheBuff
   }
 }
 
+// Rows whose whole context is attended to beyond index_topk: their lists are as long as the buffer, and no longer.
+TEST_P(DeviceBuffersTest, GivesTheSameBitsWithDenseAttentionBeyondIndexTopk) {
+  constexpr int kDense = 128, kPrompt = 100, kLength = 160;
+  const TestModel::Options options{
+      .num_rows_max = 600, .num_pages = 40, .with_mtp = false, .backend = backend_.get(), .dense_context_max = kDense};
+  TestModel off(checkpoint_, options);
+  const Reference reference = MakeReference(off, kLength);
+  TestModel::Options with_buffers = options;
+  with_buffers.writes_back_kv = false;
+  with_buffers.device_buffers = {.num_pages = 4, .num_buffer_pages_max = 3};
+  TestModel on(checkpoint_, with_buffers);
+  TestSequence sequence = on.NewSequence(kLength);
+  sequence.device_pages = {3, 1, 0};
+  Arrive(off, reference, on, sequence, kPrompt);
+  sequence.num_cached = kPrompt;
+  const auto generated = absl::MakeConstSpan(reference.tokens).subspan(kPrompt);
+  const TestModel::Result result = on.Append(sequence, generated, 1);
+  for (int i = 0; i < kLength - kPrompt; ++i) {
+    ExpectLogits(absl::MakeConstSpan(result.logits).subspan(i * kVocab, kVocab), reference, kPrompt + i, "dense");
+  }
+  EXPECT_NE(MakeReference(*std::make_unique<TestModel>(MakeOff()), kLength).logits, reference.logits);
+}
+
 // Slots and residency permuted in every way that an engine has.
 TEST_P(DeviceBuffersTest, NoBitDependsOnSlotsResidencyWindowsOrDrafts) {
   constexpr int kSequences = 4;

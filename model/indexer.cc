@@ -45,7 +45,7 @@ class LogitsCollector final {
     ASSIGN_OR_RETURN(const Matrix<const float> on_host, DownloadView(run_.backend, view, storage));
     for (int64_t i = 0; i < on_host.shape[0]; ++i) {
       const int32_t context = run_.plan.ContextOf(static_cast<int>(row_begin + i));
-      if (context <= run_.config.index_topk) continue;
+      if (context <= run_.workspace.selected.shape[1]) continue;
       float* out = &values_[(row_begin + i) * columns_];
       std::fill_n(std::copy_n(on_host.Row(i), context, out), columns_ - context,
                   -std::numeric_limits<float>::infinity());
@@ -112,24 +112,26 @@ absl::Status SelectPositions(const LayerRun& run) {
   Workspace& ws = run.workspace;
   LogitsCollector collector(run);
   const int tile_rows = static_cast<int>(ws.index_logits.shape[0]);
+  const int64_t dense_context_max = ws.selected.shape[1];
   for (int begin = 0; begin < run.num_rows(); begin += tile_rows) {
     const int count = std::min(tile_rows, run.num_rows() - begin);
     const kernels::PagedRows rows = run.plan.Rows(begin, count);
     const int32_t context_max = run.plan.ContextMax(begin, count);
     const Matrix<float> logits = ws.index_logits.Slice(0, count).Columns(0, context_max);
-    if (context_max > run.config.index_topk) {
+    if (context_max > dense_context_max) {
       RETURN_IF_ERROR(run.backend.IndexLogits({.q = ws.index_q_q.q.Slice(begin, count).SplitLast(kIndexDim),
                                                .weights = ws.index_weights.Slice(begin, count),
                                                .rows = rows,
                                                .index_pages = run.index_pages,
-                                               .index_topk = run.config.index_topk,
+                                               .index_topk = dense_context_max,
                                                .logits = logits}));
       RETURN_IF_ERROR(collector.Add(begin, logits));
     }
     RETURN_IF_ERROR(run.backend.TopK({.logits = logits,
                                       .context_length = rows.context_length,
                                       .indices = ws.selected.Slice(begin, count),
-                                      .nan_count = run.nan_count.Slice(begin, count)}));
+                                      .nan_count = run.nan_count.Slice(begin, count),
+                                      .k = run.config.index_topk}));
   }
   collector.Show();
   return ShowStage(run, "selected", ws.selected.Slice(0, run.num_rows()));

@@ -17,8 +17,8 @@ absl::Status ProjectIndexQueries(const LayerRun& run, const IndexerWeights& weig
 // Brings the queries' scales into the heads' weights, after the two above.
 absl::Status FinishIndexWeights(const LayerRun& run);
 
-// Fills workspace.selected with each row's positions: all of a context that fits index_topk, else the highest index
-// logits. run.nan_count gets the number of NaN logits met, which is not zero only after a fault upstream.
+// Fills workspace.selected with each row's positions: all of a context that fits its width, else the index_topk
+// highest index logits. run.nan_count gets the number of NaN logits met, which is not zero only after a fault upstream.
 absl::Status SelectPositions(const LayerRun& run);
 
 }  // namespace tandem::model

@@ -34,7 +34,8 @@ void Workspace::MakeQuantized(QuantizedRows& rows, int64_t num_rows, int64_t dim
 }
 
 Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t num_rows_max, int64_t num_positions_max,
-                     bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max, int64_t expert_pairs_max)
+                     bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max, int64_t expert_pairs_max,
+                     int64_t dense_context_max)
     : memory_(backend) {
   const int64_t rows = num_rows_max, heads = c.num_attention_heads, hidden = c.hidden_size;
   const int64_t pairs = std::max(rows * c.num_experts_per_tok, expert_pairs_max);
@@ -61,7 +62,7 @@ Workspace::Workspace(kernels::Backend& backend, const ModelConfig& c, int64_t nu
   const int64_t columns = kvcache::PagesForTokens(num_positions_max) * int64_t{kvcache::kPageTokens};
   Make(index_logits, {IndexTileRows(backend, rows, columns), columns});
   Make(nan_counts, {c.num_layers() * rows});
-  Make(selected, {rows, c.index_topk});
+  Make(selected, {rows, std::max<int64_t>(c.index_topk, dense_context_max)});
 
   Make(router_logits, {rows, c.n_routed_experts});
   Make(expert_ids, {rows, c.num_experts_per_tok});

@@ -28,9 +28,10 @@ class Workspace final {
   // has_ends_apart: what a caller takes or gives is not what ops write or read. Views are null where status() is not
   // OK. The backend outlives this.
   // expert_rows_max, expert_pairs_max: what the experts may have to compute at a time, where that is more than these
-  // rows at all of their experts.
+  // rows at all of their experts. dense_context_max: the longest list of a row, where that is more than index_topk.
   Workspace(kernels::Backend& backend, const ModelConfig& config, int64_t num_rows_max, int64_t num_positions_max,
-            bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max = 0, int64_t expert_pairs_max = 0);
+            bool has_bf16_experts, bool has_ends_apart, int64_t expert_rows_max = 0, int64_t expert_pairs_max = 0,
+            int64_t dense_context_max = 0);
 
   // RESOURCE_EXHAUSTED where the backend has no room.
   const absl::Status& status() const { return memory_.status(); }
@@ -60,7 +61,8 @@ class Workspace final {
   // contexts.
   kernels::Matrix<float> index_logits;
   kernels::Vector<int32_t> nan_counts;  // [layers * rows], of a batch of n rows the first layers * n
-  kernels::Matrix<int32_t> selected;    // [rows, index_topk]
+  kernels::Matrix<int32_t>
+      selected;  // [rows, the longest list of a row: index_topk, or more where dense attention goes on]
   // Router and experts; a pair is one row at one of its experts.
   kernels::Matrix<float> router_logits;       // [rows, n_routed_experts]
   kernels::Matrix<int32_t> expert_ids;        // [rows, num_experts_per_tok]

@@ -24,8 +24,9 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
                 "Checkpoint folder in Hugging Face layout; the router reads its tokenizer and configuration.");
   schema.Int64("cluster.context_length", &config->context_length, {.unit = "tokens", .min = 0, .max = 1 << 24},
                "Prompt and answer of one request together; 0 takes the checkpoint's max_position_embeddings.");
-  for (const char* const field : {"kv_cache_dtype", "page_size", "load_format", "index_topk_pattern", "index_topk_freq",
-                                  "speculative.num_steps", "speculative.topk", "speculative.num_draft_tokens"}) {
+  for (const char* const field :
+       {"kv_cache_dtype", "page_size", "load_format", "index_topk_pattern", "index_topk_freq",
+        "dense_attention_max_context", "speculative.num_steps", "speculative.topk", "speculative.num_draft_tokens"}) {
     schema.String(
         absl::StrCat("cluster.", field), &config->of_workers,
         "The workers' setting, which they check: here so that one cluster section serves all three services.");

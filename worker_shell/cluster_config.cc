@@ -33,6 +33,10 @@ void AddClusterFields(base::ConfigSchema& schema, ClusterConfig& config) {
   schema.Int("cluster.index_topk_freq", &config.index_topk_freq, {.unit = "layers", .min = 0, .max = 1024},
              "Index Cache by a rule: layer l chooses where max(l - 1, 0) is a multiple of this, else it is an S. "
              "Changes answers. 0: every layer chooses for itself.");
+  schema.Int64("cluster.dense_attention_max_context", &config.dense_attention_max_context,
+               {.unit = "tokens", .min = 0, .max = 1 << 20},
+               "Rows whose context is no longer attend to all of it, without the indexer; at least the model's "
+               "index_topk, which 0 takes. More than that changes answers and costs attention over the whole context.");
   schema.Int(
       "cluster.speculative.num_steps", &config.speculative.num_steps,
       {.unit = "drafts", .min = 0, .max = kSpeculativeStepsMax},

@@ -28,6 +28,7 @@ struct ClusterConfig {
   int64_t context_length = 0;               // 0: the checkpoint's
   std::string index_topk_pattern;           // Index Cache: F or S for each layer; empty: index_topk_freq
   int index_topk_freq = 0;                  // 0: every layer chooses for itself
+  int64_t dense_attention_max_context = 0;  // tokens; 0: index_topk
   SpeculativeConfig speculative;
 };
 

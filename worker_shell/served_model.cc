@@ -67,6 +67,12 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
     return absl::Status(pattern.status().code(), absl::StrCat("cluster.", pattern.status().message()));
   }
   served.index_topk_pattern_ = *std::move(pattern);
+  if (config.dense_attention_max_context != 0 && config.dense_attention_max_context < model.index_topk) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cluster.dense_attention_max_context is ", config.dense_attention_max_context, ", must be at least index_topk ",
+        model.index_topk, ", up to which attention is dense by definition, or 0 for it"));
+  }
+  served.dense_context_max_ = std::max<int64_t>(model.index_topk, config.dense_attention_max_context);
   served.fingerprint_ = kvtransfer::BuildFingerprint(
       {.model_hash = served.hash_,
        .kv_cache_dtype = config.kv_cache_dtype,
@@ -75,7 +81,7 @@ absl::StatusOr<ServedModel> ServedModel::Open(const ClusterConfig& config, absl:
        .num_layers = served.num_layers(),
        .has_mtp = served.has_mtp_,
        .index_cache_pattern = served.index_topk_pattern_.empty() ? "all" : served.index_topk_pattern_,
-       .dense_threshold = model.index_topk,
+       .dense_threshold = static_cast<int>(served.dense_context_max_),
        .numerics_id = std::string(numerics_id)});
   return served;
 }
@@ -161,7 +167,8 @@ model::DeepseekModelOptions ServedModel::ModelOptions(const kvcache::KvLayout& l
           .with_mtp = has_mtp_,
           .writes_back_kv = options.writes_back_kv,
           .device_buffers = options.device_buffers,
-          .index_topk_pattern = index_topk_pattern_};
+          .index_topk_pattern = index_topk_pattern_,
+          .dense_context_max = dense_context_max_};
 }
 
 absl::StatusOr<std::shared_ptr<const model::ModelWeights>> ServedModel::MakeWeights(kernels::Backend& backend) const {

@@ -59,6 +59,8 @@ class ServedModel final {
   const model::ModelConfig& config() const { return config_; }
   int num_layers() const;  // that have KV pages, the MTP layer included where it is served
   int64_t context_length() const { return context_length_; }
+  // Contexts up to it are attended to whole; at least index_topk.
+  int64_t dense_context_max() const { return dense_context_max_; }
   // Of the checkpoint's tokenizer.json; null, with a line in the log, where it has none.
   absl::StatusOr<std::shared_ptr<const model::Vocabulary>> LoadVocabulary() const;
   // A pool for this many tokens of this model, as the cluster's settings have it; parts of a page do not count.
@@ -90,6 +92,7 @@ class ServedModel final {
   proto::Fingerprint fingerprint_;
   int64_t context_length_ = 0;
   std::string index_topk_pattern_;
+  int64_t dense_context_max_ = 0;
 };
 
 }  // namespace tandem::worker_shell

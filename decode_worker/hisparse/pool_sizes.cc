@@ -1,5 +1,7 @@
 #include "decode_worker/hisparse/pool_sizes.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -22,12 +24,19 @@ absl::StatusOr<PoolSizes> PlanPools(const HiSparseSettings& settings, const KvSh
     return absl::InvalidArgumentError(absl::StrCat(
         "process.hisparse.top_k ", top_k, ", allowed the model's index_topk ", shape.index_topk, ", or 0 for it"));
   }
-  const int buffer_size =
-      settings.device_buffer_size == 0 ? kvcache::PagesForTokens(2 * top_k) * kPageTokens : settings.device_buffer_size;
+  const int64_t longest_list = std::max<int64_t>(top_k, shape.dense_context_max);
+  const int64_t buffer_size = settings.device_buffer_size == 0
+                                  ? kvcache::PagesForTokens(std::max<int64_t>(2 * top_k, longest_list)) * kPageTokens
+                                  : settings.device_buffer_size;
   if (buffer_size < top_k) {
     return absl::InvalidArgumentError(absl::StrCat("process.hisparse.device_buffer_size ", buffer_size,
                                                    ", allowed at least top_k ", top_k,
                                                    ": a row's selected tokens are on the device together"));
+  }
+  if (buffer_size < longest_list) {
+    return absl::InvalidArgumentError(absl::StrCat("process.hisparse.device_buffer_size ", buffer_size,
+                                                   ", allowed at least cluster.dense_attention_max_context ",
+                                                   longest_list, ": rows up to it attend to their whole context"));
   }
   if (buffer_size % kPageTokens != 0) {
     return absl::InvalidArgumentError(absl::StrCat("process.hisparse.device_buffer_size ", buffer_size,
@@ -39,7 +48,7 @@ absl::StatusOr<PoolSizes> PlanPools(const HiSparseSettings& settings, const KvSh
   const int64_t resident_bytes =
       shape.num_main_layers * kIndexPageBytes + (shape.has_mtp ? page_bytes : 0);  // of a page of the host pool
   const int64_t buffer_page_bytes = shape.num_main_layers * latent_bytes;
-  sizes.num_kept_pages_max = buffer_size / kPageTokens;
+  sizes.num_kept_pages_max = static_cast<int>(buffer_size / kPageTokens);
   const int64_t one_buffer_bytes = (1 + sizes.num_kept_pages_max) * buffer_page_bytes;
   const int64_t num_host_pages_max = (sizes.device_bytes - one_buffer_bytes) / resident_bytes;
   if (sizes.device_bytes < one_buffer_bytes + resident_bytes) {

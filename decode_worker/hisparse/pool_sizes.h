@@ -22,6 +22,7 @@ struct HiSparseSettings {
 // What of a model decides about bytes.
 struct KvShape {
   int index_topk = 0;
+  int64_t dense_context_max = 0;  // longer lists than index_topk, of contexts up to this one; 0: none
   int num_main_layers = 0;
   bool has_mtp = false;  // a further layer, whole on the device
   kvcache::KvCacheDtype kv_cache_dtype = kvcache::KvCacheDtype::kFp8E4m3;

@@ -61,6 +61,20 @@ TEST(PoolSizesTest, FillTheDeviceMemoryOfThePoolWithoutIt) {
   }
 }
 
+TEST(PoolSizesTest, ABufferHoldsTheLongestListOfARow) {
+  KvShape shape = kTiny;
+  shape.dense_context_max = 500;
+  const auto sizes = PlanPools({.enabled = true}, shape, 400'000);
+  ASSERT_TRUE(sizes.ok()) << sizes.status();
+  EXPECT_EQ(sizes->num_kept_pages_max, 8);  // 500 tokens in whole pages
+  EXPECT_EQ(
+      PlanPools({.enabled = true, .device_buffer_size = 256}, shape, 400'000).status().message(),
+      "process.hisparse.device_buffer_size 256, allowed at least cluster.dense_attention_max_context 500: rows up "
+      "to it attend to their whole context");
+  shape.dense_context_max = 130;  // twice top_k is more
+  EXPECT_EQ(PlanPools({.enabled = true}, shape, 400'000)->num_kept_pages_max, 4);
+}
+
 TEST(PoolSizesTest, TheLargestRatioThatIsNamedFits) {
   const HiSparseSettings settings{.enabled = true, .host_to_device_ratio = 50};
   const auto refused = PlanPools(settings, kTiny, 100'000);

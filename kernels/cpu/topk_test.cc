@@ -114,13 +114,37 @@ TEST(TopKTest, RowsLookAtTheirOwnContextOnly) {
   }
 }
 
+// Lists that are wider than what is chosen: contexts up to the width whole, of longer ones k positions.
+TEST(TopKTest, ContextsUpToTheWidthAreTakenWholeWhateverK) {
+  Source source(3);
+  constexpr int64_t kWidth = 40, kChosen = 7;
+  Tensor<float, 2> logits = source.NormalF32<2>({5, 90});
+  Tensor<int32_t, 2> indices({5, kWidth});
+  Tensor<int32_t, 1> context({5}), nan_count({5});
+  context.values() = {7, 8, 40, 41, 90};
+  std::fill(indices.values().begin(), indices.values().end(), 77);
+  ASSERT_TRUE(
+      TopK({.logits = logits, .context_length = context, .indices = indices, .nan_count = nan_count, .k = kChosen})
+          .ok());
+  for (int64_t row = 0; row < 5; ++row) {
+    const std::vector<float> own(&logits.at(row, 0), &logits.at(row, 0) + context[row]);
+    const std::vector<int32_t> selected(&indices.at(row, 0), &indices.at(row, 0) + kWidth);
+    std::vector<int32_t> expected = BySorting(own, context[row] <= kWidth ? kWidth : kChosen);
+    expected.resize(kWidth, -1);
+    EXPECT_EQ(selected, expected) << context[row];
+  }
+  EXPECT_EQ(TopK({.logits = logits, .context_length = context, .indices = indices, .nan_count = nan_count, .k = 41})
+                .message(),
+            "TopK: k is 41, must be 1 to indices' width");
+}
+
 TEST(TopKTest, RefusesLogitsNarrowerThanAContext) {
   Tensor<float, 2> logits({1, 10});
   Tensor<int32_t, 2> indices({1, 4});
   Tensor<int32_t, 1> context({1}), nan_count({1});
   context[0] = 11;
   EXPECT_EQ(TopK({.logits = logits, .context_length = context, .indices = indices, .nan_count = nan_count}).message(),
-            "TopK: logits' width is 10, must be at least the longest context above k");
+            "TopK: logits' width is 10, must be at least the longest context above indices' width");
 }
 
 }  // namespace

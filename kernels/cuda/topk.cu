@@ -40,6 +40,7 @@ struct TopKParams {
   int64_t indices_stride;
   int32_t* nan_count;
   int k;
+  int width;              // of indices: contexts up to it are taken whole
   int resident_keys;      // that a block has shared memory for
   bool rows_are_vectors;  // 16-byte loads are aligned
 };
@@ -115,12 +116,13 @@ __global__ void __launch_bounds__(kThreads) TopKKernel(const TopKParams p) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int context = p.context_length[row];
   int32_t* indices = p.indices + row * p.indices_stride;
-  if (context <= p.k) {  // the same for the whole cluster
-    const int step = kThreads * static_cast<int>(blocks);
-    for (int j = static_cast<int>(rank) * kThreads + thread; j < p.k; j += step) indices[j] = j < context ? j : -1;
+  const int first_place = static_cast<int>(rank) * kThreads + thread, places = kThreads * static_cast<int>(blocks);
+  if (context <= p.width) {  // the same for the whole cluster
+    for (int j = first_place; j < p.width; j += places) indices[j] = j < context ? j : -1;
     if (rank == 0 && thread == 0) p.nan_count[row] = 0;
     return;
   }
+  for (int j = p.k + first_place; j < p.width; j += places) indices[j] = -1;
 
   // Slices of whole 128-byte lines, so that 16-byte loads stay aligned.
   const int slice = ((context + static_cast<int>(blocks) - 1) / static_cast<int>(blocks) + 31) / 32 * 32;
@@ -285,13 +287,15 @@ int BlocksOfRow(int64_t num_rows, int64_t width) {
 }  // namespace
 
 absl::Status TopK(Stream stream, const TopKArgs& args) {
-  const int64_t num_rows = args.indices.shape[0], k = args.indices.shape[1], width = args.logits.shape[1];
+  const int64_t num_rows = args.indices.shape[0], list_width = args.indices.shape[1], width = args.logits.shape[1];
+  const int64_t k = args.k == 0 ? list_width : args.k;
   OpBorder border("TopK");
-  border.Require(k >= 1, "k", k, "at least 1")
-      .Require(k <= INT32_MAX, "k", k, "at most 2^31 - 1")
+  border.Require(list_width >= 1, "indices' width", list_width, "at least 1")
+      .Require(list_width <= INT32_MAX, "indices' width", list_width, "at most 2^31 - 1")
+      .Require(k >= 1 && k <= list_width, "k", k, "1 to indices' width")
       .Shape("logits", args.logits, {num_rows, width})
       .Shape("context_length", args.context_length, {num_rows})
-      .Shape("indices", args.indices, {num_rows, k})
+      .Shape("indices", args.indices, {num_rows, list_width})
       .Shape("nan_count", args.nan_count, {num_rows});
   if (!border.ok()) return border.status();
   if (num_rows == 0) return absl::OkStatus();
@@ -307,6 +311,7 @@ absl::Status TopK(Stream stream, const TopKArgs& args) {
       .indices_stride = args.indices.strides[0],
       .nan_count = args.nan_count.data,
       .k = static_cast<int>(k),
+      .width = static_cast<int>(list_width),
       .resident_keys = resident_keys,
       .rows_are_vectors = reinterpret_cast<uintptr_t>(args.logits.data) % 16 == 0 && args.logits.strides[0] % 4 == 0,
   };

@@ -17,13 +17,15 @@ namespace {
 class TopKDeviceTest : public DeviceTest {
  protected:
   void ExpectAsOnHost(absl::string_view what, Tensor<float, 2>& logits, const std::vector<int32_t>& contexts, int64_t k,
-                      const Placement& placement = {}) {
+                      const Placement& placement = {}, int64_t chosen = 0) {
     const int64_t num_rows = logits.dim(0);
     Tensor<int32_t, 1> context({num_rows}), nan_count({num_rows});
     context.values() = contexts;
     Tensor<int32_t, 2> indices({num_rows, k});
     ASSERT_TRUE(
-        kernels::TopK({.logits = logits, .context_length = context, .indices = indices, .nan_count = nan_count}).ok());
+        kernels::TopK(
+            {.logits = logits, .context_length = context, .indices = indices, .nan_count = nan_count, .k = chosen})
+            .ok());
     const DeviceTensor<float, 2> device_logits = Upload(logits, placement);
     const DeviceTensor<int32_t, 1> device_context = Upload(context);
     DeviceTensor<int32_t, 2> device_indices = Output<int32_t, 2>({num_rows, k}, {.row_gap = placement.row_gap});
@@ -31,7 +33,8 @@ class TopKDeviceTest : public DeviceTest {
     RunOp(TopK(stream(), {.logits = device_logits,
                           .context_length = device_context,
                           .indices = device_indices,
-                          .nan_count = device_nans}));
+                          .nan_count = device_nans,
+                          .k = chosen}));
     ExpectSameBytes(absl::StrCat(what, " ", num_rows, "x", logits.dim(1), " k ", k, " positions"),
                     device_indices.Download(), indices);
     ExpectSameBytes(absl::StrCat(what, " NaN counts"), device_nans.Download(), nan_count);
@@ -83,6 +86,14 @@ TEST_F(TopKDeviceTest, OddNumbersOfPositions) {
   for (const int64_t k : {int64_t{1}, int64_t{2}, int64_t{31}, int64_t{100}, int64_t{128}, int64_t{2047}, int64_t{3000},
                           int64_t{3001}, int64_t{5000}}) {
     ExpectAsOnHost("odd k", logits, {3001, 3000, 1, 129, 128, 2999}, k, {.row_gap = 1});
+  }
+}
+
+// Contexts up to the width are taken whole, of longer ones fewer are chosen.
+TEST_F(TopKDeviceTest, ListsWiderThanWhatIsChosen) {
+  Tensor<float, 2> logits = source_.NormalF32<2>({6, 9000});
+  for (const int64_t chosen : {int64_t{1}, int64_t{100}, int64_t{2048}, int64_t{4096}}) {
+    ExpectAsOnHost("wide lists", logits, {9000, 4097, 4096, 4095, 1, 5000}, 4096, {.row_gap = 1}, chosen);
   }
 }
 

@@ -204,7 +204,8 @@ TestModel GoldenModel::BuildModel(int n) const {
                                  .num_pages = kvcache::PagesForTokens(n) + 3,
                                  .kv_cache_dtype = case_.kv_cache_dtype,
                                  .backend = &backend_,
-                                 .index_topk_pattern = case_.index_topk_pattern});
+                                 .index_topk_pattern = case_.index_topk_pattern,
+                                 .dense_context_max = case_.dense_context_max});
 }
 
 RunBound GoldenModel::BoundOfALayerAlone(int n, const std::string& run) const {

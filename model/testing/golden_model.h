@@ -30,6 +30,7 @@ struct GoldenCase {
   int bounds_context = 0;
   Noise noise = Noise::kFp32;
   std::string index_topk_pattern = {};  // Index Cache
+  int64_t dense_context_max = 0;
 };
 inline void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.name; }
 

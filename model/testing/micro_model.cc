@@ -59,6 +59,7 @@ TestModel::TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options
                                       .records_steps = options.records_steps,
                                       .device_buffers = options.device_buffers,
                                       .index_topk_pattern = options.index_topk_pattern,
+                                      .dense_context_max = options.dense_context_max,
                                       .tap = options.tap});
   TANDEM_CHECK(model.ok(), model.status().message());
   model_ = *std::move(model);

@@ -42,6 +42,7 @@ class TestModel final {
     bool records_steps = true;
     DeviceBufferOptions device_buffers;
     std::string index_topk_pattern = {};
+    int64_t dense_context_max = 0;
   };
   TestModel(std::shared_ptr<const Checkpoint> checkpoint, const Options& options);
 

@@ -28,6 +28,7 @@ class Switches:
     fp8_indexer: bool = True
     bf16_rounding: bool = True
     index_topk_pattern: str = ""  # Index Cache: F or S for each main layer; empty: every layer chooses for itself
+    dense_attention_max_context: int = 0  # rows up to it attend to their whole context, beyond index_topk, too
     absorbed: bool = True  # attention in the 576-wide form; False: keys and values expanded per head
 
 
@@ -173,7 +174,7 @@ class Model:
         return self._linear(prefix + "o_proj", o.reshape(tokens, -1))
 
     def _index(self, prefix, a, qr, cos, sin, out, stage):
-        """Positions that each token attends to: int32 [T, index_topk], ascending, -1 at the tail."""
+        """Positions that each token attends to: int32 [T, longest list], ascending, -1 at the tail."""
         c = self.config
         tokens, rotary = len(a), c.qk_rope_head_dim
         q = self._linear(prefix + "wq_b", qr).reshape(tokens, c.index_n_heads, c.index_head_dim)
@@ -207,7 +208,15 @@ class Model:
         logits = np.where(np.tri(tokens, dtype=bool), logits, -np.inf)
         num_keys = np.arange(1, tokens + 1)
         selected = ops.top_k(logits, num_keys, c.index_topk)
-        out.index_margin.append(ops.top_k_margin(logits, num_keys, c.index_topk))
+        margin = ops.top_k_margin(logits, num_keys, c.index_topk)
+        num_dense = min(tokens, self.switches.dense_attention_max_context)
+        if num_dense > c.index_topk:
+            chosen, selected = selected, np.full((tokens, num_dense), -1, np.int32)
+            selected[:, : c.index_topk] = chosen
+            everything = np.arange(num_dense)
+            selected[:num_dense] = np.where(everything <= everything[:, None], everything, -1)
+            margin[:num_dense] = np.inf  # nothing hangs on these rows' index logits
+        out.index_margin.append(margin)
         stage("index_w", w)
         stage("index_logits", logits)
         stage("selected", selected)

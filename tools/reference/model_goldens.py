@@ -32,6 +32,7 @@ class Golden:
 
 BF16_LATENT = model.Switches(fp8_latent=False)  # the records of kv_cache_dtype bfloat16
 INDEX_CACHE = model.Switches(index_topk_pattern="FS")
+DENSE_TO_120 = model.Switches(dense_attention_max_context=120)
 
 GOLDENS = {
     "v32-micro": Golden("v32-micro", (1, 16, 17, 40, 200), stage_context=40),
@@ -53,6 +54,8 @@ GOLDENS = {
     ),
     # The second layer's choices are left to the first.
     "v32-micro-index-cache": Golden("v32-micro", (200,), has_layers=False, switches=INDEX_CACHE),
+    # Rows of 17 to 120 tokens, which would choose 16 of them, attend to all.
+    "v32-micro-dense": Golden("v32-micro", (200,), has_layers=False, switches=DENSE_TO_120),
 }
 LOGIT_COLUMNS = 1024
 MAX_POSITIONS = 16

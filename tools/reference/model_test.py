@@ -100,6 +100,19 @@ def test_rows_within_index_topk_attend_to_everything_and_longer_ones_to_index_to
                 assert kept.tolist() == list(range(t + 1))
 
 
+def test_dense_attention_up_to_a_context_is_attention_to_everything_there_and_the_indexers_choice_beyond(micro, tokens):
+    stages, whole = {}, {}
+    dense = model.Model(micro, model.Switches(dense_attention_max_context=50))
+    dense.forward(tokens, stages.__setitem__)
+    everything = model.Model(micro)
+    everything.config = dataclasses.replace(micro.config, index_topk=len(tokens))
+    expected = everything.forward(tokens, whole.__setitem__)
+    assert np.array_equal(stages["L1.attention"][:50], whole["L1.attention"][:50])
+    assert np.array_equal((stages["L0.selected"] >= 0).sum(1), [*range(1, 51), *[micro.config.index_topk] * 40])
+    all_dense = model.Model(micro, model.Switches(dense_attention_max_context=90)).forward(tokens)
+    assert np.array_equal(all_dense.logits, expected.logits)
+
+
 def test_the_indexer_decides(micro, deployed):
     """Not merely the most recent tokens: the test would otherwise not notice an indexer that is never asked."""
     k = micro.config.index_topk
