@@ -29,6 +29,10 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
       "Where cluster.speculative.num_steps is not 0: draft as many tokens, up to that, as bring the most tokens a "
       "second by what steps and drafts took of late and how many came true; false: always that many. Tokens do "
       "not depend on it.");
+  schema.Bool(
+      "process.prefix_cache_generated_tokens", &config.prefix_cache_generated_tokens,
+      "With process.prefix_cache: pages that generated tokens fill are kept as well, so that the next turn of a "
+      "chat does not fetch its last answer again. Tokens do not depend on it.");
   schema.Duration("process.router_grace", &config.router_grace, absl::ZeroDuration(), absl::Minutes(5),
                   "How long the requests of a router live on after its stream is lost.");
   schema.Bool("process.hisparse.enabled", &config.hisparse.enabled,
@@ -56,6 +60,10 @@ absl::Status Validate(const DecodeConfig& config) {
   if (config.hisparse.enabled && config.num_ranks() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("process.hisparse.enabled with ", config.num_ranks(), " ranks: device buffers are one rank's"));
+  }
+  if (config.prefix_cache_generated_tokens && !config.prefix_cache) {
+    return absl::InvalidArgumentError(
+        "process.prefix_cache_generated_tokens with process.prefix_cache: false, which keeps no pages");
   }
   if (const absl::Status faults = kvtransfer::ParseFaultSpec(config.fault_lane).status(); !faults.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("process.fault_lane: ", faults.message()));

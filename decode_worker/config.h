@@ -21,6 +21,7 @@ struct DecodeConfig : worker_shell::WorkerConfig {
 
   int replay_tokens_per_step = 64;
   bool speculative_adaptive = true;
+  bool prefix_cache_generated_tokens = false;
   absl::Duration router_grace = absl::Seconds(2);
   int64_t retraction_host_tokens = 16384;  // 0: retracted sequences are computed again
   HiSparseSettings hisparse;

@@ -37,6 +37,15 @@ TEST(DecodeConfigTest, NamesWhatIsWrongWithAFaultSpec) {
   EXPECT_THAT(Validate(config).message(), HasSubstr("process.fault_lane: fault spec: corrupt=2"));
 }
 
+TEST(DecodeConfigTest, GeneratedTokensAreKeptInAPrefixCacheOrNot) {
+  DecodeConfig config;
+  config.prefix_cache_generated_tokens = true;
+  EXPECT_TRUE(Validate(config).ok());
+  config.prefix_cache = false;
+  EXPECT_EQ(Validate(config).message(),
+            "process.prefix_cache_generated_tokens with process.prefix_cache: false, which keeps no pages");
+}
+
 TEST(DecodeConfigTest, AWindowHasOneRowMoreThanDrafts) {
   DecodeConfig config;
   EXPECT_TRUE(Validate(config).ok()) << "off";

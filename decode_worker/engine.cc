@@ -377,6 +377,10 @@ void Engine::End(Request& request, Outcome outcome) {
                                                                  : request.outcome->error);
       return;  // PagesReleased comes
     case Phase::kRunning:
+      if (request.outcome->is_cancelled || request.outcome->error.ok()) {
+        for (Sequence& sequence : request.sequences) KeepGeneratedPages(request, sequence);
+      }
+      break;
     case Phase::kReleasing:
       break;
   }
@@ -391,6 +395,7 @@ void Engine::EndSequence(Request& request, Sequence& sequence) {
   DropKept(request, sequence);
   if (request.HaveAllEnded()) return End(request, {});
   if (request.phase != Phase::kRunning) return;  // while a transfer is under way, the prompt comes into its pages
+  KeepGeneratedPages(request, sequence);
   ReleasePages(request, sequence);
   SettleSequences(request);
 }

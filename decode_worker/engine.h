@@ -75,6 +75,7 @@ struct EngineOptions {
   int64_t num_device_pages = 0;                         // HiSparse: of all device buffers together
   // Pages of prompts stay after their requests, and are not fetched again; none: they are freed.
   std::optional<kvcache::PrefixIndexOptions> prefix_cache;
+  bool keeps_generated_pages = false;  // those that hold generated tokens stay, too
   // Where the pages of retracted sequences are kept; none: their tokens are computed again. Outlives the engine.
   std::optional<kvcache::KvPool> retraction_pool;
 };
@@ -106,6 +107,7 @@ struct EngineCounters {
   int64_t prefix_hits = 0;         // transfers of which the first pages were here
   int64_t held_prompt_tokens = 0;  // that were not fetched for it
   int64_t prefix_flushes = 0;
+  int64_t generated_pages_kept = 0;  // by the index, of generated tokens
 };
 
 class Engine final {
@@ -237,6 +239,9 @@ class Engine final {
   void EndSequence(Request& request, Sequence& sequence);
   // After a sequence of a running request has ended or was retracted.
   void SettleSequences(Request& request);
+  // Before a sequence that ran gives its pages back: those that its answer has filled are for later turns.
+  void KeepGeneratedPages(Request& request, Sequence& sequence);
+  absl::Status FinishRecords(const Request& request, Sequence& sequence);
   void ReleasePages(const Request& request, Sequence& sequence);
   void ReleaseDevicePages(const Request& request, Sequence& sequence);
   void GiveBackPages(Request& request);

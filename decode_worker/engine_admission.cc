@@ -7,6 +7,7 @@
 
 #include "absl/types/span.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "decode_worker/engine.h"
 #include "decode_worker/hisparse/device_pages.h"
 #include "kvcache/kv_layout.h"
@@ -111,6 +112,25 @@ std::vector<kvcache::PageId> Engine::TakePages(int64_t num_pages, const std::str
   auto pages = pages_.Allocate(num_pages, owner);
   TANDEM_CHECK(pages.ok(), "planned pages are neither free nor idle");
   return *std::move(pages);
+}
+
+// Its tokens are named as those of a prompt: a later turn brings them in one, and a row's bits do not depend on whether
+// it was computed in a prompt's chunk or in a step (docs/prefix_cache.md).
+void Engine::KeepGeneratedPages(Request& request, Sequence& sequence) {
+  if (!options_.keeps_generated_pages || !prefixes_.has_value() || !sequence.HoldsPages()) return;
+  const int64_t num_pages = sequence.num_written / kvcache::kPageTokens;
+  if (num_pages <= request.num_shared_pages()) return;
+  if (const absl::Status status = FinishRecords(request, sequence); !status.ok()) {
+    LOG_WARNING("an answer's pages are not kept", {"request", request.generate.key.ToString()}, {"status", status});
+    return;
+  }
+  std::vector<uint32_t> tokens = request.generate.prompt_tokens;
+  tokens.insert(tokens.end(), sequence.generated.begin(), sequence.generated.end());
+  const kvcache::PrefixTokens prefix{.tokens = tokens,
+                                     .num_prompt_tokens = static_cast<int64_t>(tokens.size()),
+                                     .cache_salt = request.generate.head.cache_salt()};
+  counters_.generated_pages_kept +=
+      prefixes_->Add(prefix, absl::MakeConstSpan(sequence.pages).first(num_pages), request.Owner(sequence));
 }
 
 void Engine::FlushPrefixCache() {

@@ -1,8 +1,10 @@
 // Proves that pages which decode keeps of earlier prompts change what is fetched and nothing else: answers are the
 // oracle's with several choices, under famine, retraction, resumption, eviction, wrong sums and flushes.
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "decode_worker/testing/engine_rig.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,6 +117,94 @@ TEST(EnginePrefixTest, TheIndexGivesWayToRequests) {
     rig.ExpectNothingHeld();
   }
   EXPECT_GT(rig.engine().prefix_cache()->counters().pages_evicted, 10);
+}
+
+// Turns of a chat: each prompt is the one before, its answer and a question. What is held is what turns before have
+// left, whatever drafts and device buffers there are, and answers are the oracle's.
+TEST(EnginePrefixTest, PagesThatAnAnswerFilledServeTheNextTurn) {
+  constexpr int kAnswer = 100, kTurns = 3;
+  for (const int num_drafts : {0, 3}) {
+    for (const bool has_buffers : {false, true}) {
+      for (const bool keeps : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(num_drafts, " drafts, buffers ", has_buffers, ", keeps ", keeps));
+        sim::HiSparseOptions buffers;
+        if (has_buffers) buffers = {.num_device_pages = 12, .num_kept_pages_max = 2};
+        EngineRig rig(40, 2, 1024, {.num_steps = num_drafts, .is_adaptive = false}, buffers,
+                      /*num_kept_pages=*/0, keeps);
+        std::vector<uint32_t> text = Sharing(9, 70, 70, 1).prompt_tokens;
+        int64_t expected_held = 0, num_of_prompt = 0;
+        for (uint64_t turn = 1; turn <= kTurns; ++turn) {
+          GenerateRequest request = EngineRig::MakeEndless(turn, 1, kAnswer);
+          request.prompt_tokens = text;
+          const int64_t num_written = static_cast<int64_t>(text.size()) - 31;  // all before the last answer's end
+          if (turn > 1) expected_held += (keeps ? num_written : num_of_prompt - 1) / 64 * 64;
+          num_of_prompt = static_cast<int64_t>(text.size());
+          const RequestKey key = rig.Submit(std::move(request));
+          rig.Settle();
+          rig.ExpectFinished(key);
+          const std::vector<uint32_t> answer = rig.tokens(key);
+          text.insert(text.end(), answer.begin(), answer.end());
+          for (uint32_t i = 0; i < 30; ++i) text.push_back((i * 7 + static_cast<uint32_t>(turn)) % 90);
+        }
+        EXPECT_EQ(rig.engine().counters().held_prompt_tokens, expected_held);
+        EXPECT_EQ(rig.engine().counters().generated_pages_kept > 0, keeps);
+        rig.ExpectNothingHeld();
+      }
+    }
+  }
+}
+
+// Famine, cancels, choices that end apart and flushes while answers' pages come and go.
+TEST(EnginePrefixTest, AnswersPagesComeAndGoUnderFamineCancelsAndFlushes) {
+  int64_t num_kept = 0, num_held = 0, num_retractions = 0;
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    std::mt19937 random(seed);
+    const int num_drafts = seed % 2 == 0 ? 0 : 2;
+    sim::HiSparseOptions buffers;
+    if (seed % 4 >= 2) buffers = {.num_device_pages = 14, .num_kept_pages_max = 2};
+    EngineRig rig(9 + static_cast<int>(random() % 6), 8, 448, {.num_steps = num_drafts, .is_adaptive = false}, buffers,
+                  /*num_kept_pages=*/seed % 3 == 0 ? 6 : 0, /*keeps_generated_pages=*/true);
+    std::vector<RequestKey> keys, cancelled;
+    uint64_t id = 0;
+    for (int wave = 0; wave < 4; ++wave) {
+      for (unsigned i = 1 + random() % 3; i > 0; --i) {
+        GenerateRequest request = Sharing(++id, 260, 1 + static_cast<int>(random() % 150), 1 + random() % 150,
+                                          1 + random() % 2, random() % 2);
+        if (!keys.empty() && random() % 2 == 0) {  // a turn behind an answer that is over
+          const RequestKey& before = keys[random() % keys.size()];
+          std::vector<uint32_t> text = rig.prompt(before);
+          const std::vector<uint32_t>& answer = rig.answer(before).choices[0].tokens;
+          text.insert(text.end(), answer.begin(), answer.end());
+          text.push_back(static_cast<uint32_t>(id % 90));
+          if (text.size() < 250) request.prompt_tokens = std::move(text);
+        }
+        const RequestKey key = rig.Submit(std::move(request));
+        (random() % 5 == 0 ? cancelled : keys).push_back(key);
+      }
+      for (unsigned steps = random() % 90; steps > 0; --steps) {
+        rig.engine().Step();
+        rig.DeliverOnce();
+      }
+      for (const RequestKey& key : cancelled) rig.CancelRequest(key);
+      cancelled.clear();
+      if (random() % 4 == 0) {
+        proto::RouterMessage flush;
+        flush.mutable_flush_prefix_cache();
+        rig.engine().RouterMessage(1, flush);
+      }
+      if (random() % 2 == 0) rig.Settle();
+    }
+    rig.Settle();
+    for (const RequestKey& key : keys) rig.ExpectFinished(key);
+    rig.ExpectNothingHeld();
+    num_kept += rig.engine().counters().generated_pages_kept;
+    num_held += rig.engine().counters().held_prompt_tokens;
+    num_retractions += rig.engine().counters().retractions;
+    if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+  EXPECT_GT(num_kept, 8);
+  EXPECT_GT(num_held, 64 * 8);
+  EXPECT_GT(num_retractions, 1);
 }
 
 // The oldest goes on, others are retracted, pages are shared between all of them: what is planned to come free must.

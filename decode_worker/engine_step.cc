@@ -254,6 +254,25 @@ absl::Status Engine::Draft(const StepPlan& plan, absl::Span<const Member> member
   return absl::OkStatus();
 }
 
+// Of the positions that are written: the MTP layer's that wait for the next drafts, and those that are on the device
+// alone.
+absl::Status Engine::FinishRecords(const Request& request, Sequence& sequence) {
+  if (executor_.has_mtp() && !sequence.drafting.pending.empty()) {
+    DraftOrder order{.state = &sequence.drafting,
+                     .generated = sequence.generated,
+                     .num_prompt_tokens = request.num_prompt_tokens(),
+                     .page_table = sequence.pages,
+                     .place = PlaceOf(request, sequence)};
+    RETURN_IF_ERROR(drafter_.Draft({&order, 1}));
+  }
+  if (executor_.has_mtp() && sequence.drafting.num_final != sequence.num_written) {
+    return absl::FailedPreconditionError("nothing is drafted: the MTP layer's records are not written");
+  }
+  if (sequence.device_pages.empty()) return absl::OkStatus();
+  return executor_.WriteBack(
+      {.first_position = sequence.num_written, .page_table = sequence.pages, .device_pages = sequence.device_pages});
+}
+
 // Tokens that are known already are only compared with what was drawn.
 absl::Status Engine::TakeDraws(Request& request, Sequence& sequence, const StepRunner::Result& result,
                                proto::TokenBatch& batch) {

@@ -99,6 +99,8 @@ DecodeMetrics::DecodeMetrics(base::Metrics& m, int num_drafts_max, int num_ranks
       prefix_cache_(m),
       held_prompt_tokens_(m.AddCounter("tandem_held_prompt_tokens_total",
                                        "Prompt tokens whose KV was here already and not fetched again.")),
+      generated_pages_kept_(m.AddCounter("tandem_prefix_cache_generated_pages_total",
+                                         "KV pages of generated tokens that the prefix cache has taken in.")),
       fetched_bytes_(m.AddCounter("tandem_kv_transfer_fetched_bytes_total", "KV bytes fetched from prefill workers.")),
       wrong_sums_(m.AddCounter("tandem_kv_transfer_wrong_sums_total", "Pages whose sum did not agree on arrival.")),
       refetched_pages_(m.AddCounter("tandem_kv_transfer_refetched_pages_total", "Pages fetched a second time.")),
@@ -145,6 +147,7 @@ void DecodeMetrics::Update(const Engine& engine, absl::Duration step_time, size_
   requests_dropped_.Set(counters.requests_dropped);
   prefix_cache_.Update(engine.prefix_cache(), engine.pages(), counters.prefix_hits, counters.prefix_flushes);
   held_prompt_tokens_.Set(counters.held_prompt_tokens);
+  generated_pages_kept_.Set(counters.generated_pages_kept);
   tokens_generated_.Set(counters.tokens_generated);
   tokens_replayed_.Set(counters.tokens_replayed);
   replay_mismatches_.Set(counters.replay_mismatches);

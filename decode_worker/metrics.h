@@ -78,6 +78,7 @@ class DecodeMetrics final {
   prometheus::Gauge& spec_draft_length_;
   worker_shell::PrefixCacheMetrics prefix_cache_;
   worker_shell::MirroredCounter held_prompt_tokens_;
+  worker_shell::MirroredCounter generated_pages_kept_;
   worker_shell::MirroredCounter fetched_bytes_;
   worker_shell::MirroredCounter wrong_sums_;
   worker_shell::MirroredCounter refetched_pages_;

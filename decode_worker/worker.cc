@@ -170,6 +170,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                     .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lane_policy = {}},
                     .num_device_pages = sizes.num_device_pages,
                     .prefix_cache = worker_shell::PrefixCacheOptions(config_, model),
+                    .keeps_generated_pages = config_.prefix_cache_generated_tokens,
                     .retraction_pool = retraction_pool},
       clock_, *executor_, pool, *this);
   thread_ =
@@ -317,6 +318,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config
   const kvcache::KvLayout one_page = model.LayoutFor(kvcache::kPageTokens);
   ASSIGN_OR_RETURN(const PoolSizes sizes, PlanPools(config.hisparse,
                                                     {.index_topk = shape.index_topk,
+                                                     .dense_context_max = model.dense_context_max(),
                                                      .num_main_layers = shape.num_hidden_layers,
                                                      .has_mtp = one_page.num_layers > shape.num_hidden_layers,
                                                      .kv_cache_dtype = one_page.kv_cache_dtype},

@@ -59,7 +59,8 @@ class EngineRig final : public Outbox {
       : EngineRig(num_pages, num_sequences_max, context_length_max, RigSpeculation(), hisparse) {}
   explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320,
                      const SpeculativeOptions& speculative = RigSpeculation(),
-                     const sim::HiSparseOptions& hisparse = {}, int num_kept_pages = 0)
+                     const sim::HiSparseOptions& hisparse = {}, int num_kept_pages = 0,
+                     bool keeps_generated_pages = false)
       : num_layers_(kNumLayers + (speculative.num_steps > 0 ? 1 : 0)),
         model_options_({.vocab_size = kModel.vocab_size,
                         .weights_seed = kModel.weights_seed,
@@ -80,6 +81,7 @@ class EngineRig final : public Outbox {
                  .transfer = {.incarnation = kDecode, .layout = memory_.pool().layout(), .lane_policy = {}},
                  .num_device_pages = hisparse.num_device_pages,
                  .prefix_cache = kvcache::PrefixIndexOptions(),
+                 .keeps_generated_pages = keeps_generated_pages,
                  .retraction_pool = num_kept_pages > 0 ? std::optional(kept_memory_.pool()) : std::nullopt},
                 clock_, *model_, memory_.pool(), *this) {
     AttachRouter(1);
@@ -360,6 +362,7 @@ class EngineRig final : public Outbox {
   sim::WholePromptPrefill& prefill() { return prefill_; }
   base::FakeClock& clock() { return clock_; }
   RigAnswer& answer(const RequestKey& key) { return answers_[key]; }
+  const std::vector<uint32_t>& prompt(const RequestKey& key) const { return requests_.at(key).prompt_tokens; }
   std::vector<uint32_t>& tokens(const RequestKey& key) {
     return answers_[key].choices[0].tokens;
   }  // of the first choice

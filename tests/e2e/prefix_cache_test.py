@@ -162,3 +162,32 @@ def test_choices_of_a_warm_prompt_are_those_of_a_cold_one(fresh_cluster):
             assert [choice["output_ids"] for choice in generate(cluster, tokens, sampling_params=hot)] == cold
         cluster.wait_at_rest()
         assert cluster.decode.metric("tandem_held_prompt_tokens_total") == 2 * 256
+
+
+@pytest.mark.parametrize(
+    ("num_drafts", "decode"),
+    [(0, {}), (2, {"hisparse": {"enabled": True, "device_buffer_size": 64, "host_to_device_ratio": 2}})],
+    ids=["plain", "drafts and buffers"],
+)
+def test_a_second_turn_finds_the_answer_before_it_at_decode_and_reads_as_from_cold(fresh_cluster, num_drafts, decode):
+    first = random_tokens(150, seed=7)
+    answered = {}
+    for keeps in (False, True):
+        with fresh_cluster(
+            num_drafts=num_drafts,
+            prefill={"prefix_cache": keeps},
+            decode=decode | {"prefix_cache": keeps, "prefix_cache_generated_tokens": keeps},
+        ) as cluster:
+            ask = {"sampling_params": GREEDY | {"max_new_tokens": 120}, "return_logprob": True}
+            turn = generate(cluster, first, **ask)
+            tokens = first + turn["output_ids"] + random_tokens(40, seed=8)
+            second = generate(cluster, tokens, **ask)
+            answered[keeps] = [(t["output_ids"], t["meta_info"]["output_token_logprobs"]) for t in (turn, second)]
+            # Prefill has the first prompt alone: what decode holds is not what prefill need not compute.
+            assert second["meta_info"]["cached_tokens"] == (joinable(150) if keeps else 0)
+            cluster.wait_at_rest()
+            kept = cluster.decode.metric("tandem_prefix_cache_generated_pages_total")
+            held = cluster.decode.metric("tandem_held_prompt_tokens_total")
+            # 150 + 119 and 310 + 119 tokens have records; of their 4 and 6 pages, 2 and 4 are the prompts'.
+            assert (kept, held) == ((2 + 2, 256) if keeps else (0, 0))
+    assert answered[True] == answered[False]

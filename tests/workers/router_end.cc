@@ -91,6 +91,12 @@ void RouterEnd::Cancel(uint64_t id) {
   live_->Write(message);
 }
 
+void RouterEnd::FlushPrefixCache() {
+  proto::RouterMessage message;
+  message.mutable_flush_prefix_cache();
+  live_->Write(message);
+}
+
 void RouterEnd::Grant(uint64_t id, uint32_t choice, uint64_t granted_bytes) {
   proto::RouterMessage message;
   SetKey(id, *message.mutable_credit()->mutable_key());

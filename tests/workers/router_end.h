@@ -43,6 +43,7 @@ class RouterEnd final {
   void Generate(uint64_t id, const std::vector<uint32_t>& prompt, uint32_t max_new_tokens, float temperature,
                 uint64_t credit_bytes = 0);
   void Cancel(uint64_t id);
+  void FlushPrefixCache();
   // granted_bytes: in all, since its Generate.
   void Grant(uint64_t id, uint32_t choice, uint64_t granted_bytes);
   // Until `count` requests have ended; what all have been answered since the start, by id.
