@@ -16,8 +16,8 @@ namespace tandem::router {
 
 class StatusBoard final {
  public:
-  // How often a shard posts; text of many requests costs more than a tick may.
-  static constexpr absl::Duration kPostInterval = absl::Milliseconds(200);
+  // How often a shard posts; text of many workers and requests costs more than a tick may.
+  static constexpr absl::Duration kPostInterval = absl::Seconds(1);
 
   struct Word {
     std::string text;  // /statusz

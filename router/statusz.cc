@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "router/pair_list.h"
 #include "router/pair_picker.h"
 #include "router/worker_state.h"
 
@@ -27,19 +28,18 @@ void AppendWorker(std::string& out, const char* role, const WorkerView& worker) 
 }
 
 void AppendPairs(std::string& out, const ClusterView& view) {
-  for (const DecodeView& decode : view.decodes) {
-    for (const PrefillView& prefill : view.prefills) {
-      if (decode.address.empty() || prefill.address.empty()) continue;
-      const auto peer = decode.peers.find(prefill.bootstrap_address);
-      std::string state = "not reported";
-      if (peer != decode.peers.end()) {
-        state = peer->second.is_usable ? absl::StrFormat("usable over %s, %.1f MB/s", peer->second.lane,
-                                                         peer->second.lane_bytes_per_second / 1e6)
-                                       : absl::StrCat("not usable: ", peer->second.detail);
-      }
-      absl::StrAppendFormat(&out, "  %-24s with %-24s %s\n", prefill.address, decode.address, state);
+  size_t num_pairs = 0;
+  const std::vector<ListedPair> pairs = PairsToLookAt(view, kPairsShownMax, &num_pairs);
+  for (const ListedPair& pair : pairs) {
+    std::string state = "not reported";
+    if (pair.peer != nullptr) {
+      state = pair.peer->is_usable ? absl::StrFormat("usable over %s, %.1f MB/s", pair.peer->lane,
+                                                     pair.peer->lane_bytes_per_second / 1e6)
+                                   : absl::StrCat("not usable: ", pair.peer->detail);
     }
+    absl::StrAppendFormat(&out, "  %-24s with %-24s %s\n", pair.prefill->address, pair.decode->address, state);
   }
+  if (num_pairs > pairs.size()) absl::StrAppend(&out, "  ... and ", num_pairs - pairs.size(), " more\n");
 }
 
 }  // namespace

@@ -15,5 +15,6 @@ std::string StatuszText(const std::string& instance, const ClusterView& view, co
                         const std::vector<RequestView>& requests);
 
 inline constexpr size_t kRequestsShownMax = 100;
+inline constexpr size_t kPairsShownMax = 200;  // those that are not usable first
 
 }  // namespace tandem::router

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "gtest/gtest.h"
 
@@ -55,6 +56,31 @@ TEST(StatuszTest, LongListsAreCut) {
   EXPECT_TRUE(absl::StrContains(text, "requests in flight: 150 of 1000"));
   EXPECT_TRUE(absl::StrContains(text, "... and 50 more"));
   EXPECT_TRUE(absl::StrContains(text, "no usable pair")) << text;
+}
+
+TEST(StatuszTest, OfManyPairsThoseThatNeedALookAreShown) {
+  ClusterView view;
+  for (int i = 0; i < 20; ++i) {
+    PrefillView& prefill = view.prefills.emplace_back();
+    prefill.address = absl::StrCat("p", i, ":1");
+    prefill.bootstrap_address = absl::StrCat("p", i, ":2");
+    prefill.is_up = true;
+  }
+  for (int i = 0; i < 20; ++i) {
+    DecodeView& decode = view.decodes.emplace_back();
+    decode.address = absl::StrCat("d", i, ":1");
+    decode.is_up = true;
+    for (const PrefillView& prefill : view.prefills) decode.peers[prefill.bootstrap_address] = {true, "", "tcp", 2e9};
+  }
+  view.decodes[17].peers["p18:2"] = {false, "wrong sums", "", 0};
+  view.decodes[19].peers["p19:2"].lane_bytes_per_second = 1e6;
+  base::FakeClock clock;
+  const Admission admission({.in_flight_max = 1}, clock);
+  const std::string text = StatuszText("r0", view, admission, {});
+  const size_t pairs = text.find("pairs (prefill with decode)");
+  const size_t worst = text.find("not usable: wrong sums"), slowest = text.find("usable over tcp, 1.0 MB/s");
+  EXPECT_TRUE(pairs < worst && worst < slowest && slowest < text.find("usable over tcp, 2000.0 MB/s")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "... and 200 more\n")) << text;
 }
 
 }  // namespace

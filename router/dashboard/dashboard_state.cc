@@ -12,6 +12,7 @@
 #include "prometheus/histogram.h"
 #include "router/dashboard/troubles.h"
 #include "router/openai/json_text.h"
+#include "router/pair_list.h"
 #include "router/pair_picker.h"
 #include "router/timeline/timeline_text.h"
 #include "router/worker_state.h"
@@ -99,13 +100,6 @@ std::string WorkersJson(const ClusterView& view, size_t& num_workers) {
   return Array(listed, WorkerJson);
 }
 
-struct ListedPair {
-  const PrefillView* prefill;
-  const DecodeView* decode;
-  const PeerView* peer;  // nullptr: decode has not told of it
-  bool is_usable() const { return prefill->is_up && decode->is_up && peer != nullptr && peer->is_usable; }
-};
-
 std::string PairJson(const ListedPair& pair) {
   std::string why = pair.peer == nullptr ? "not reported" : pair.peer->detail;
   if (pair.is_usable()) why.clear();
@@ -117,29 +111,6 @@ std::string PairJson(const ListedPair& pair) {
       ",\"lane\":", JsonString(pair.peer == nullptr ? "" : pair.peer->lane),
       absl::StrFormat(",\"lane_bytes_per_second\":%.0f", pair.peer == nullptr ? 0 : pair.peer->lane_bytes_per_second),
       ",\"why\":", Reason(why), "}");
-}
-
-// What is not usable first, then the slowest lanes. One pass, no list of all pairs: there may be 62,500 of them.
-std::string PairsJson(const ClusterView& view, size_t& num_pairs) {
-  const auto needs_a_look_more = [](const ListedPair& a, const ListedPair& b) {
-    if (a.is_usable() != b.is_usable()) return b.is_usable();
-    return a.is_usable() && a.peer->lane_bytes_per_second < b.peer->lane_bytes_per_second;
-  };
-  std::vector<ListedPair> listed;
-  for (const DecodeView& decode : view.decodes) {
-    if (decode.address.empty()) continue;
-    for (const PrefillView& prefill : view.prefills) {
-      if (prefill.address.empty()) continue;
-      ++num_pairs;
-      const auto peer = decode.peers.find(prefill.bootstrap_address);
-      const ListedPair pair = {&prefill, &decode, peer == decode.peers.end() ? nullptr : &peer->second};
-      const auto place = std::upper_bound(listed.begin(), listed.end(), pair, needs_a_look_more);
-      if (place == listed.end() && listed.size() == kPairsInStateMax) continue;
-      listed.insert(place, pair);
-      if (listed.size() > kPairsInStateMax) listed.pop_back();
-    }
-  }
-  return Array(listed, PairJson);
 }
 
 std::string StreamJson(const RequestView& request) {
@@ -210,7 +181,7 @@ std::string DashboardState(const DashboardSources& sources) {
 
   size_t num_workers = 0, num_pairs = 0;
   const std::string workers = WorkersJson(*sources.view, num_workers);
-  const std::string pairs = PairsJson(*sources.view, num_pairs);
+  const std::string pairs = Array(PairsToLookAt(*sources.view, kPairsInStateMax, &num_pairs), PairJson);
   return absl::StrCat(
       "{\"instance\":", JsonString(sources.instance),
       ",\"time\":", JsonString(absl::FormatTime(absl::RFC3339_sec, sources.wall_time, absl::UTCTimeZone())),

@@ -2,14 +2,17 @@
 
 const RECENT_MS = 10000; // of workers' rates
 const MINUTE_MS = 60000; // of the tiles
+const SLACK_MS = 2000; // samples are a second apart, as a rule
 const POINTS_MAX = 120; // of a line
 
-// What was read lately: whole states for RECENT_MS, the small parts for MINUTE_MS.
+// What was read lately: whole states for RECENT_MS, the small parts for MINUTE_MS. What is older, since nobody looked
+// meanwhile, and what another router said or this one before it started anew, is not compared with.
 export class History {
   #recent = [];
   #minute = [];
 
   add(state, at) {
+    if (this.#isAnother(state)) [this.#recent, this.#minute] = [[], []];
     this.#recent.push({ at, state });
     this.#minute.push({
       at,
@@ -20,6 +23,14 @@ export class History {
     });
     trim(this.#recent, at - RECENT_MS);
     trim(this.#minute, at - MINUTE_MS);
+  }
+
+  #isAnother(state) {
+    if (this.#recent.length === 0) return false;
+    const last = this.#recent.at(-1).state;
+    const restarted = (name) => state[name].counts.at(-1) < last[name].counts.at(-1);
+    return state.instance !== last.instance || restarted("time_to_first_token") ||
+      state.counters.prompt_tokens < last.counters.prompt_tokens;
   }
 
   // The oldest and the newest of the last ten seconds: [{at, state}, {at, state}].
@@ -33,7 +44,7 @@ export class History {
 }
 
 function trim(samples, from) {
-  while (samples.length > 2 && samples[1].at <= from) samples.shift();
+  while (samples[0].at < from - SLACK_MS) samples.shift();
 }
 
 const SUMMED = [

@@ -51,7 +51,7 @@ struct TroubleFacts {
 };
 
 inline constexpr absl::Duration kFailureWindow = absl::Minutes(5);
-inline constexpr absl::Duration kShardSilenceMax = absl::Seconds(2);
+inline constexpr absl::Duration kShardSilenceMax = absl::Seconds(5);
 // Workers, pairs and shards that one trouble names before it counts the others.
 inline constexpr size_t kNamedMax = 4;
 

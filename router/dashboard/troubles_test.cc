@@ -196,7 +196,7 @@ TEST_F(TroublesTest, EachLeadsToASectionOfTheRunbook) {
   facts_.num_sources_failing = 1;
   facts_.num_unconfirmed_releases = 1;
   facts_.num_breaches = 1;
-  facts_.silences[0] = absl::Seconds(3);
+  facts_.silences[0] = absl::Seconds(6);
   facts_.failed = {{500, "a", "b"}};
   const std::vector<Trouble> all = All();
   EXPECT_EQ(all.size(), 14u);

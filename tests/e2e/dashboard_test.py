@@ -164,6 +164,36 @@ def test_figures_against_brute_force(page):
     assert figure(f"acceptLength({json.dumps(windows[0])}, {json.dumps(windows[1])})") == 1 + 11 / 4
 
 
+def test_only_what_belongs_together_is_compared(page):
+    """Of samples (instance, prompt tokens, at): when the oldest of ten seconds and of a minute was."""
+
+    def oldest(*samples):
+        states = [
+            {
+                "instance": instance,
+                "workers": [],
+                "counters": {"prompt_tokens": tokens},
+                "time_to_first_token": {"counts": [tokens]},
+                "inter_token_latency": {"counts": [tokens]},
+            }
+            for instance, tokens, _ in samples
+        ]
+        told = json.dumps([[state, at] for state, (_, _, at) in zip(states, samples)])
+        return page.evaluate(
+            f"""import('/dashboard/figures.js').then(({{ History }}) => {{
+                  const history = new History();
+                  for (const [state, at] of {told}) history.add(state, at);
+                  return [history.recent()[0].at, history.minute()[0].at];
+                }})"""
+        )
+
+    assert oldest(("a", 0, 5)) == [5, 5]
+    assert oldest(*[("a", i, 1000 * i) for i in range(200)]) == [187_000, 137_000]
+    assert oldest(("a", 0, 0), ("a", 1, 1000), ("a", 9, 3_600_000)) == [3_600_000, 3_600_000], "nobody looked"
+    assert oldest(("a", 7, 0), ("a", 3, 1000), ("a", 4, 2000)) == [1000, 1000], "it has started anew"
+    assert oldest(("a", 7, 0), ("b", 8, 1000)) == [1000, 1000], "another router"
+
+
 def test_what_only_a_minute_shows(page):
     """Each trend by the counters that cause it, none by those beside them."""
     bounds = [5, 10, 20]
