@@ -89,7 +89,7 @@ function workerCells(worker, before, elapsed) {
     told(number(worker.running)),
     told(number(worker.waiting)),
     told(number(worker.waiting_tokens)),
-    { text: told(`${worker.kv_pages_used} of ${worker.kv_pages}`), share: isThere ? used : 0, name: "line" },
+    { text: told(`${worker.kv_pages_used} of ${worker.kv_pages}`), share: isThere ? used : 0 },
     told(number(rate(was[tokens], worker[tokens], elapsed), 1)),
     told(percent(hits)),
     told(bytes(rate(was.transferred_kv_bytes, worker.transferred_kv_bytes, elapsed))),

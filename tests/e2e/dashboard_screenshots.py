@@ -52,11 +52,12 @@ def main():
             for asker in askers:
                 asker.start()
             try:
-                page = browser.open(cluster.url + "/dashboard", width=1200, height=880)
+                page = browser.open(cluster.url + "/dashboard", width=1320, height=860)
                 wait_until(
                     lambda: cluster.router.metric("tandem_generation_tokens_total") > 4000, lambda: "enough tokens")
                 cluster.decodes[1].kill()
                 page.wait_text("#troubles li.warning", "is down")
+                page.wait_text("#troubles li.warning", "was lost")
                 page.wait("document.querySelectorAll('#streams button').length > 0")
                 take(page, folder / "dashboard.png")
                 page.click("#slow button")
