@@ -1,4 +1,5 @@
 // Shows counts that an engine keeps by bucket as a Prometheus histogram, which only takes increments.
+// Tested by mirrored_histogram_test.cc.
 #pragma once
 
 #include <cstdint>
