@@ -5,7 +5,6 @@
 #include <random>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,7 +12,6 @@
 namespace tandem::tests {
 
 using SwitchRow = std::vector<bool>;               // by switch
-using SwitchPair = std::pair<int, int>;            // first < second
 using Meeting = std::tuple<int, int, bool, bool>;  // two switches, first < second, and how they stand
 
 inline std::set<Meeting> MeetingsOf(const SwitchRow& row) {
@@ -24,9 +22,9 @@ inline std::set<Meeting> MeetingsOf(const SwitchRow& row) {
   return meetings;
 }
 
-// Every meeting but those of `refused` pairs that are both on. Greedy: each row is the best of many drawn ones, from a
-// fixed seed. The first row is all off.
-inline std::vector<SwitchRow> CoveringRows(int num_switches, absl::Span<const SwitchPair> refused) {
+// Every meeting but those that are refused. Greedy: each row is the best of many drawn ones, from a fixed seed. The
+// first row is all off, which nobody refuses.
+inline std::vector<SwitchRow> CoveringRows(int num_switches, absl::Span<const Meeting> refused) {
   std::set<Meeting> open;
   for (int a = 0; a < num_switches; ++a) {
     for (int b = a + 1; b < num_switches; ++b) {
@@ -35,7 +33,7 @@ inline std::vector<SwitchRow> CoveringRows(int num_switches, absl::Span<const Sw
       }
     }
   }
-  for (const auto& [a, b] : refused) open.erase({a, b, true, true});
+  for (const Meeting& meeting : refused) open.erase(meeting);
   std::vector<SwitchRow> rows;
   const auto take = [&](const SwitchRow& row) {
     for (const Meeting& meeting : MeetingsOf(row)) open.erase(meeting);
@@ -52,10 +50,18 @@ inline std::vector<SwitchRow> CoveringRows(int num_switches, absl::Span<const Sw
       for (int i = 0; i < num_switches; ++i) row.push_back((rng() & 1) != 0);
       row[first] = of_first;
       row[second] = of_second;
-      for (const auto& [a, b] : refused) {
-        if (row[a] && row[b]) row[a == first || a == second ? b : a] = false;
+      // One of two that do not go together gives way, not one of the pair; twice, as that may refuse another.
+      bool is_refused = false;
+      for (int pass = 0; pass < 3; ++pass) {
+        is_refused = false;
+        for (const auto& [a, b, of_a, of_b] : refused) {
+          if (row[a] != of_a || row[b] != of_b) continue;
+          is_refused = true;
+          const int yields = a == first || a == second ? b : a;
+          row[yields] = !row[yields];
+        }
       }
-      if (row[first] != of_first || row[second] != of_second) continue;  // a switch of the pair had to give way
+      if (is_refused || row[first] != of_first || row[second] != of_second) continue;
       int num_new = 0;
       for (const Meeting& meeting : MeetingsOf(row)) num_new += static_cast<int>(open.count(meeting));
       if (num_new > best_new) {

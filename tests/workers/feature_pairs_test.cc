@@ -1,13 +1,14 @@
 // Proves that every pair of features, each on and off, gives the same answers: tokens, log-probabilities and likeliest
 // tokens, bit for bit, of both workers with the trained tandem-tiny. A table of a few settings meets every pair in all
-// four ways; pairs that do not go together are a closed list and say why at the start. Index Cache and the cache's
-// format change answers: there, settings are compared with the plain one of the same two.
+// four ways; pairs that do not go together are a closed list and say why at the start. Index Cache, the cache's
+// format and dense contexts change answers: there, settings are compared with the plain one of the same three.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,15 +24,15 @@ namespace tandem {
 namespace {
 
 using tests::Meeting;
-using tests::SwitchPair;
 using tests::SwitchRow;
 
 enum Feature {
   kDrafts,
   kHiSparse,
   kPrefixCache,
-  kIndexCache,  // changes answers
-  kBf16Kv,      // changes answers
+  kIndexCache,    // changes answers
+  kBf16Kv,        // changes answers
+  kDenseContext,  // changes answers: rows of short contexts attend to all of it
   kDataParallelDecode,
   kTensorParallelDecode,
   kSpreadExperts,
@@ -40,30 +41,36 @@ enum Feature {
   kPriority,
   kPageFamine,
   kRetractionToHost,
+  kGeneratedPages,
   kTcpLane,
   kNumFeatures,
 };
 constexpr const char* kNames[kNumFeatures] = {
-    "drafts",  "hisparse",   "prefix_cache", "index_cache", "bf16_kv",     "decode_dp",          "decode_tp",
-    "experts", "prefill_cp", "small_chunks", "priority",    "page_famine", "retraction_to_host", "tcp_lane"};
+    "drafts",      "hisparse",           "prefix_cache",    "index_cache", "bf16_kv",      "dense",
+    "decode_dp",   "decode_tp",          "experts",         "prefill_cp",  "small_chunks", "priority",
+    "page_famine", "retraction_to_host", "generated_pages", "tcp_lane"};
 
 struct Refusal {
-  SwitchPair pair;
+  Meeting meeting;
   const char* text;
 };
 const std::vector<Refusal>& Refusals() {
   static const auto* refusals = new std::vector<Refusal>{
-      {{kHiSparse, kDataParallelDecode}, "process.hisparse.enabled with 2 ranks: device buffers are one rank's"},
-      {{kHiSparse, kTensorParallelDecode}, "process.hisparse.enabled with 2 ranks: device buffers are one rank's"},
-      {{kDataParallelDecode, kTensorParallelDecode},
+      {{kHiSparse, kDataParallelDecode, true, true},
+       "process.hisparse.enabled with 2 ranks: device buffers are one rank's"},
+      {{kHiSparse, kTensorParallelDecode, true, true},
+       "process.hisparse.enabled with 2 ranks: device buffers are one rank's"},
+      {{kDataParallelDecode, kTensorParallelDecode, true, true},
        "process.data_parallel_size 2 with process.tensor_parallel_size 2: a worker's ranks divide its work in one way"},
+      {{kPrefixCache, kGeneratedPages, false, true},
+       "process.prefix_cache_generated_tokens with process.prefix_cache: false, which keeps no pages"},
   };
   return *refusals;
 }
-std::vector<SwitchPair> RefusedPairs() {
-  std::vector<SwitchPair> pairs;
-  for (const Refusal& refusal : Refusals()) pairs.push_back(refusal.pair);
-  return pairs;
+std::vector<Meeting> RefusedMeetings() {
+  std::vector<Meeting> meetings;
+  for (const Refusal& refusal : Refusals()) meetings.push_back(refusal.meeting);
+  return meetings;
 }
 
 // TANDEM_DEVICE=cuda:0 runs the table there, without the switches that make several ranks.
@@ -84,6 +91,7 @@ void Apply(const SwitchRow& on, worker_shell::WorkerConfig& config) {
   config.cluster.model_path = "checkpoints/tandem-tiny";  // index_topk 128, five layers
   config.cluster.context_length = 512;
   config.cluster.kv_cache_dtype = on[kBf16Kv] ? "bfloat16" : "fp8_e4m3";
+  config.cluster.dense_attention_max_context = on[kDenseContext] ? 192 : 0;
   config.cluster.index_topk_pattern = on[kIndexCache] ? "FFSFS" : "";
   config.cluster.speculative.num_steps = on[kDrafts] ? 3 : 0;
   config.prefix_cache = on[kPrefixCache];
@@ -105,7 +113,9 @@ void Apply(const SwitchRow& on, decode::DecodeConfig& config) {
   config.tensor_parallel_size = on[kTensorParallelDecode] ? 2 : 1;
   config.expert_parallel_size =
       on[kSpreadExperts] ? std::max(config.data_parallel_size, config.tensor_parallel_size) : 1;
-  config.hisparse = {.enabled = on[kHiSparse], .device_buffer_size = 128, .host_to_device_ratio = 2};
+  config.hisparse = {
+      .enabled = on[kHiSparse], .device_buffer_size = on[kDenseContext] ? 192 : 128, .host_to_device_ratio = 2};
+  config.prefix_cache_generated_tokens = on[kGeneratedPages];
   config.retraction_host_tokens = on[kRetractionToHost] ? 8192 : 0;
   if (on[kPageFamine]) config.kv_cache_tokens = on[kHiSparse] ? kScarceTokens / 2 : kScarceTokens;
 }
@@ -151,9 +161,9 @@ proto::Constraint Words() {
   return constraint;
 }
 
-constexpr int kNumRequests = 7;
-constexpr int kNumHeld = 5;  // of them the first have credit for their first token alone where all are to be there
-AskedFor RequestOf(int number) {
+constexpr int kNumRequests = 8;  // the last is a second turn: its prompt has the first one's answer in it
+constexpr int kNumHeld = 5;      // of them the first have credit for their first token alone where all are to be there
+AskedFor RequestOf(int number, const std::vector<uint32_t>& first_answer = {}) {
   AskedFor request;
   proto::GenerateHead& head = request.head;
   proto::Sampling& sampling = *head.mutable_sampling();
@@ -195,9 +205,15 @@ AskedFor RequestOf(int number) {
       request.prompt = Asking(6, {});
       sampling.set_wants_logprobs(true);
       break;
-    default:
+    case 6:
       request.prompt = Asking(0, kOther);
       head.mutable_stopping()->add_stop_token_ids(kEndOfSentence);
+      break;
+    default:
+      request.prompt = Asking(14, kPercent);
+      request.prompt.insert(request.prompt.end(), first_answer.begin(), first_answer.end());
+      request.prompt.insert(request.prompt.end(), kOther.begin(), kOther.end());
+      head.mutable_stopping()->set_max_new_tokens(60);
   }
   return request;
 }
@@ -225,11 +241,11 @@ class FeaturePairsTest : public TwoWorkersFixture, public ::testing::WithParamIn
     if (HasFatalFailure()) return {};
     router_->AwaitPeer(true);
     router_->Generate(0, RequestOf(0).prompt, RequestOf(0).head);
-    router_->Collect(1);
+    const std::vector<uint32_t> first_answer = router_->Collect(1)[0].tokens();
     // So that pages run out for certain: those that fit all have their pages before any of them goes on.
     const bool holds_back = on[kPageFamine] && !on[kHiSparse];
     for (int number = 1; number < kNumRequests; ++number) {
-      AskedFor request = RequestOf(number);
+      AskedFor request = RequestOf(number, first_answer);
       if (holds_back && number < kNumHeld) {
         request.head.set_credit_bytes(proto::CreditBytesOfToken(request.head.sampling()));
       }
@@ -269,6 +285,7 @@ class FeaturePairsTest : public TwoWorkersFixture, public ::testing::WithParamIn
     EXPECT_EQ(Sum(page, "tandem_replay_mismatches_total"), 0);
     EXPECT_EQ(Sum(page, "tandem_spec_accepted_tokens_total") > 0, on_[kDrafts]);
     EXPECT_EQ(Sum(page, "tandem_hisparse_misses_total") > 0, on_[kHiSparse]);
+    EXPECT_EQ(Sum(page, "tandem_prefix_cache_generated_pages_total") > 0, on_[kGeneratedPages]);
     EXPECT_EQ(Sum(page, "tandem_collective_calls_total") > 0, on_[kDataParallelDecode] || on_[kTensorParallelDecode]);
     if (!on_[kPageFamine]) {
       EXPECT_EQ(Sum(page, "tandem_held_prompt_tokens_total") > 0, on_[kPrefixCache]);
@@ -294,12 +311,13 @@ class FeaturePairsTest : public TwoWorkersFixture, public ::testing::WithParamIn
 
   // Of the setting that has nothing on but what changes answers; asked for once in this process.
   const Answers& Plain(const SwitchRow& on) {
-    static auto* known = new std::map<std::pair<bool, bool>, Answers>;
-    const auto [it, is_new] = known->try_emplace({on[kIndexCache], on[kBf16Kv]});
+    static auto* known = new std::map<std::tuple<bool, bool, bool>, Answers>;
+    const auto [it, is_new] = known->try_emplace({on[kIndexCache], on[kBf16Kv], on[kDenseContext]});
     if (is_new) {
       SwitchRow plain(kNumFeatures, false);
       plain[kIndexCache] = on[kIndexCache];
       plain[kBf16Kv] = on[kBf16Kv];
+      plain[kDenseContext] = on[kDenseContext];
       it->second = Ask(plain);
     }
     return it->second;
@@ -308,7 +326,7 @@ class FeaturePairsTest : public TwoWorkersFixture, public ::testing::WithParamIn
   SwitchRow on_;
 };
 
-std::vector<SwitchRow> Table() { return tests::CoveringRows(kNumFeatures, RefusedPairs()); }
+std::vector<SwitchRow> Table() { return tests::CoveringRows(kNumFeatures, RefusedMeetings()); }
 
 std::string NameOf(const SwitchRow& on) {
   std::vector<std::string> names;
@@ -339,12 +357,12 @@ TEST(FeatureTableTest, MeetsEveryPairInEveryWayThatIsNotRefused) {
   for (const SwitchRow& row : table) {
     for (const Meeting& meeting : tests::MeetingsOf(row)) met.insert(meeting);
   }
-  const std::vector<SwitchPair> refused = RefusedPairs();
+  const std::vector<Meeting> refused = RefusedMeetings();
   for (int a = 0; a < kNumFeatures; ++a) {
     for (int b = a + 1; b < kNumFeatures; ++b) {
-      const bool is_refused = std::count(refused.begin(), refused.end(), SwitchPair(a, b)) > 0;
       for (int way = 0; way < 4; ++way) {
-        EXPECT_EQ(met.contains({a, b, way >= 2, way % 2 == 1}), !(is_refused && way == 3))
+        const Meeting meeting(a, b, way >= 2, way % 2 == 1);
+        EXPECT_EQ(met.contains(meeting), std::count(refused.begin(), refused.end(), meeting) == 0)
             << kNames[a] << " and " << kNames[b] << ", way " << way;
       }
     }
@@ -354,21 +372,22 @@ TEST(FeatureTableTest, MeetsEveryPairInEveryWayThatIsNotRefused) {
 
 TEST(FeatureTableTest, WhatIsRefusedSaysWhyAndNothingElseIsRefused) {
   if (Device() != "cpu") GTEST_SKIP() << "several ranks run on the CPU only";
-  for (int a = 0; a < kNumFeatures; ++a) {
-    for (int b = a + 1; b < kNumFeatures; ++b) {
-      SwitchRow on(kNumFeatures, false);
-      on[a] = on[b] = true;
-      decode::DecodeConfig decode;
-      prefill::PrefillConfig prefill;
-      Apply(on, decode);
-      Apply(on, prefill);
-      std::string expected;
-      for (const Refusal& refusal : Refusals()) {
-        if (refusal.pair == SwitchPair(a, b)) expected = refusal.text;
-      }
-      EXPECT_EQ(decode::Validate(decode).message(), expected) << kNames[a] << " and " << kNames[b];
-      EXPECT_EQ(prefill::Validate(prefill).message(), "") << kNames[a] << " and " << kNames[b];
-    }
+  for (const Refusal& refusal : Refusals()) {
+    const auto [a, b, of_a, of_b] = refusal.meeting;
+    SwitchRow on(kNumFeatures, false);
+    on[a] = of_a;
+    on[b] = of_b;
+    decode::DecodeConfig config;
+    Apply(on, config);
+    EXPECT_EQ(decode::Validate(config).message(), refusal.text);
+  }
+  for (const SwitchRow& row : Table()) {  // whatever else meets is here
+    decode::DecodeConfig decode;
+    prefill::PrefillConfig prefill;
+    Apply(row, decode);
+    Apply(row, prefill);
+    EXPECT_EQ(decode::Validate(decode).message(), "");
+    EXPECT_EQ(prefill::Validate(prefill).message(), "");
   }
 }
 
