@@ -3,6 +3,8 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.e2e.asking import chat, plain
 from tests.e2e.cluster import wait_until
 from tests.e2e.held_stream import HeldStream
@@ -54,10 +56,11 @@ def test_a_full_decode_worker_is_429_and_what_waits_there_is_served_in_turn(fres
         cluster.wait_at_rest()
 
 
-def test_a_full_prefill_worker_is_429_and_nothing_stays_on_decode(fresh_cluster):
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_a_full_prefill_worker_is_429_and_nothing_stays_on_decode(fresh_cluster, policy):
     """Prompts of 2,000 tokens in a pool of 3,072: one at a time, one in line."""
     prompt = [{"role": "user", "content": "How many days are there in a week? There are seven days. " * 120}]
-    settings = {"max_queued_requests": 1, "kv_cache_tokens": 3072, "chunked_prefill_size": 16}
+    settings = {"max_queued_requests": 1, "kv_cache_tokens": 3072, "chunked_prefill_size": 16, "schedule_policy": policy}
     with fresh_cluster(prefill=settings, kv_cache_tokens=65536) as cluster:
         with cluster.prefill.paused():  # they are all under way when it sees the first
             connections = [asked(cluster, messages=prompt, max_tokens=2) for _ in range(8)]
