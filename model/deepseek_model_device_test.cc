@@ -106,6 +106,27 @@ TEST_F(DeviceModelTest, TheWholeOfTheTrainedModelMatchesTheReference) {
   }
 }
 
+// Contexts of up to 120 tokens whole, longer ones by choice; steps of one row, recorded, give the bits of the whole.
+TEST_F(DeviceModelTest, DenseAttentionUpToALimitMatchesTheReferenceInEveryChunking) {
+  GoldenCase golden_case = Fp8Case("v32-micro-dense", "v32-micro", {200});
+  golden_case.dense_context_max = 120;
+  GoldenModel(golden_case, device_).ExpectTheWholeModelMatchesWithinNoise();
+
+  constexpr int kTokens = 200, kVocab = 1024;
+  const auto checkpoint = MakeTestCheckpoint("v32-micro", 1);
+  const std::vector<int32_t> tokens = GoldenTokens(kTokens, kVocab);
+  const auto run = [&](int64_t dense_context_max, int chunk_size) {
+    TestModel model(
+        checkpoint,
+        {.with_mtp = false, .backend = device_, .writes_back_kv = false, .dense_context_max = dense_context_max});
+    TestSequence sequence = model.NewSequence(kTokens);
+    return model.Append(sequence, tokens, chunk_size).logits;
+  };
+  const std::vector<float> whole = run(120, kTokens);
+  for (const int chunk_size : {1, 13}) EXPECT_TRUE(run(120, chunk_size) == whole) << "chunks of " << chunk_size;
+  EXPECT_FALSE(run(0, kTokens) == whole) << "nothing was dense";
+}
+
 // ---- A row's bits are its own ----
 
 TEST_F(DeviceModelTest, GivesTheSameBitsForEveryChunkSizeAndPlacementOfPages) {

@@ -68,6 +68,7 @@ SimDecode::SimDecode(EventQueue& events, const FaultPlan& plan, Violations& viol
                .transfer = {.incarnation = incarnation_, .layout = layout_, .lane_policy = {}},
                .num_device_pages = hisparse_.num_device_pages,
                .prefix_cache = kvcache::PrefixIndexOptions(),
+               .keeps_generated_pages = (incarnation_ & 1 << 13) != 0,
                .retraction_pool = (incarnation_ & 256) != 0 ? std::optional(retraction_memory_.pool()) : std::nullopt},
               events.clock(), *model_, memory_.pool(), *this),
       actor_(std::make_shared<EngineActor<decode::Engine>>(events, plan, engine_)),
