@@ -298,16 +298,14 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
   const Sequence* first = nullptr;  // into whose pages the prompt has come
   const int last_prompt_page = request.num_shared_pages();
   std::vector<kvcache::PageId> arrived;
+  absl::flat_hash_set<kvcache::PageId> given_back;
   for (Sequence& sequence : request.sequences) {
     if (!sequence.HoldsPages()) continue;
     if (first == nullptr) {
       first = &sequence;
       arrived.assign(first->pages.begin() + request.num_joined_pages, first->pages.begin() + last_prompt_page);
     }
-    if (prefixes_.has_value()) {  // these are final, and their sums agree
-      prefixes_->Add(request.Prefix(), absl::MakeConstSpan(sequence.pages).first(last_prompt_page),
-                     request.Owner(sequence));
-    }
+    for (const kvcache::PageId page : IndexPromptPages(request, sequence)) given_back.insert(page);
     if (sequence.has_ended) continue;
     pool_.CopyPage(first->pages[last_prompt_page], sequence.pages[last_prompt_page]);
     arrived.push_back(sequence.pages[last_prompt_page]);
@@ -321,6 +319,7 @@ void Engine::Handle(kvtransfer::TransferReady& output) {
   for (Sequence& sequence : request.sequences) {
     if (sequence.has_ended) ReleasePages(request, sequence);
   }
+  std::erase_if(arrived, [&](kvcache::PageId page) { return given_back.contains(page); });
   // Whole, sums verified, and copied for each choice: from here on only the executor writes these pages.
   if (const absl::Status status = executor_.PagesArrived(arrived); !status.ok()) {
     End(request, {.error = status});

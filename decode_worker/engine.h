@@ -191,6 +191,9 @@ class Engine final {
   // All of them; there are as many.
   std::vector<kvcache::PageId> TakePages(int64_t num_pages, const std::string& owner);
   void FlushPrefixCache();
+  // The whole pages of its prompt are final: later prompts may join them. Returns those that it gave back for pages of
+  // the index with the same bits.
+  std::vector<kvcache::PageId> IndexPromptPages(const Request& request, Sequence& sequence);
   void BeginTransfer(Request& request, const Reservation& reservation);
   // Those of its sequences that are to have pages are all kept on the host.
   static bool CanGoOnFromHost(const Request& request, const Reservation& reservation);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -133,6 +134,25 @@ void Engine::KeepGeneratedPages(Request& request, Sequence& sequence) {
       prefixes_->Add(prefix, absl::MakeConstSpan(sequence.pages).first(num_pages), request.Owner(sequence));
 }
 
+// A page that the index has from another request, whose prompt came at the same time, takes the place of the sequence's
+// own: whoever holds a page of the index holds all before it, and a sequence that held both would hold a page that
+// nobody counts, so that the last one in a full pool could not grow.
+std::vector<kvcache::PageId> Engine::IndexPromptPages(const Request& request, Sequence& sequence) {
+  std::vector<kvcache::PageId> given_back;
+  if (!prefixes_.has_value()) return given_back;
+  const int num_shared = request.num_shared_pages();
+  const std::string owner = request.Owner(sequence);
+  prefixes_->Add(request.Prefix(), absl::MakeConstSpan(sequence.pages).first(num_shared), owner);
+  const std::vector<kvcache::PageId> indexed =
+      prefixes_->Match(request.Prefix(), int64_t{num_shared} * kvcache::kPageTokens);
+  for (size_t i = 0; i < indexed.size(); ++i) {
+    if (sequence.pages[i] == indexed[i]) continue;
+    given_back.push_back(std::exchange(sequence.pages[i], indexed[i]));
+  }
+  pages_.Release(given_back, owner);
+  return given_back;
+}
+
 void Engine::FlushPrefixCache() {
   ++counters_.prefix_flushes;
   if (prefixes_.has_value()) prefixes_->Flush();
@@ -155,6 +175,7 @@ void Engine::GoOnFromHost(Request& request, const Reservation& reservation) {
   request.phase = Phase::kRunning;
   const int num_shared = request.num_shared_pages(), num_joined = request.num_joined_pages;
   std::vector<kvcache::PageId> arrived;
+  absl::flat_hash_set<kvcache::PageId> given_back;
   const auto restore = [&](absl::Span<const kvcache::PageId> kept, absl::Span<const kvcache::PageId> pages) {
     retracted_.Restore(kept, pages);
     arrived.insert(arrived.end(), pages.begin(), pages.end());
@@ -168,11 +189,12 @@ void Engine::GoOnFromHost(Request& request, const Reservation& reservation) {
               pages.subspan(num_joined, num_shared - num_joined));
     }
     restore(sequence.kept_pages, pages.subspan(num_shared, sequence.kept_pages.size()));
-    if (prefixes_.has_value()) prefixes_->Add(request.Prefix(), pages.first(num_shared), request.Owner(sequence));
+    for (const kvcache::PageId page : IndexPromptPages(request, sequence)) given_back.insert(page);
     DropKept(request, sequence);
     ++counters_.kept_resumes;
   }
   has_work_ = true;
+  std::erase_if(arrived, [&](kvcache::PageId page) { return given_back.contains(page); });
   if (const absl::Status status = executor_.PagesArrived(arrived); !status.ok()) End(request, {.error = status});
 }
 

@@ -57,16 +57,31 @@ TEST(EnginePrefixTest, PromptsOfEveryLengthAroundAPage) {
   }
 }
 
-TEST(EnginePrefixTest, EqualPromptsAtOnceKeepTheirOwnPagesAndOneOfEachStays) {
+TEST(EnginePrefixTest, EqualPromptsAtOnceShareTheirPagesOnceTheyAreThere) {
   EngineRig rig(64);
   std::vector<RequestKey> keys;
   for (uint64_t id = 1; id <= 4; ++id) keys.push_back(rig.Submit(Sharing(id, 250, 260, 30, 2)));
+  rig.RunTo(keys[3], 1, 2);
+  EXPECT_EQ(rig.engine().pages().num_used(), 3 + 4 + 8) << "of 250 tokens; where prompts part; where choices part";
   rig.CancelChoice(keys[1], 0);
   rig.Settle();
   for (const size_t whole : {0, 2, 3}) rig.ExpectFinished(keys[whole]);
   rig.ExpectChoice(keys[1], 1);
   rig.ExpectNothingHeld();
   EXPECT_LE(rig.engine().prefix_cache()->num_pages(), 4 + 3) << "250 tokens and where they part";
+}
+
+// Two prompts alike, at once, in a pool that only just holds one of them with its answer: what the other's page was
+// must not stay behind with it, or it could neither grow nor give way to anybody.
+TEST(EnginePrefixTest, TheLastOneInAFullPoolGrowsThoughItsPromptCameTwice) {
+  EngineRig rig(5);
+  const RequestKey first = rig.Submit(Sharing(1, 79, 79, 240));
+  const RequestKey second = rig.Submit(Sharing(2, 79, 79, 240));
+  rig.Settle();
+  rig.ExpectFinished(first);
+  rig.ExpectFinished(second);
+  EXPECT_GT(rig.engine().counters().retractions, 0);
+  rig.ExpectNothingHeld();
 }
 
 TEST(EnginePrefixTest, SaltsShareNothingAndAFlushForgets) {

@@ -31,6 +31,10 @@ INSTANTIATE_TEST_SUITE_P(PositionsThatComeLate, SimTest, ::testing::Values(324, 
 // Confirmations of ends that were lost with a router's stream: the worker once kept these ends for good.
 INSTANTIATE_TEST_SUITE_P(ConfirmationsThatAreLost, SimTest, ::testing::Values(1344, 1369));
 
+// Prompts alike that arrive at one worker at once: the last sequence in a full pool once held a page that nobody counted,
+// could not grow, and had nobody to give way to.
+INSTANTIATE_TEST_SUITE_P(PromptsThatComeTwice, SimTest, ::testing::Values(16000231));
+
 // Beside those of the first twenty: drafts in every kind of trouble.
 INSTANTIATE_TEST_SUITE_P(WithDrafts, SimTest, ::testing::Values(23, 26, 29, 32, 35));
 
