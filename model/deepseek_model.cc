@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "model/decoder_layer.h"
@@ -348,14 +349,41 @@ absl::Status DeepseekModel::RunHead(const Vector<const Bf16>& norm, const Matrix
   return absl::OkStatus();
 }
 
-absl::Status DeepseekModel::RunLayers(absl::FunctionRef<void(int layer)> layer_done) {
-  RETURN_IF_ERROR(backend_.GatherRows(
-      {.table = weights_->embed_tokens, .rows = plan_.tokens(), .out = workspace_.x.Slice(0, plan_.num_rows())}));
-  for (int layer = 0; layer < config_.num_hidden_layers; ++layer) {
+absl::Status DeepseekModel::RunLayers(const LayerRange& layers, absl::FunctionRef<void(int layer)> layer_done) {
+  if (layers.begin == 0) {
+    RETURN_IF_ERROR(backend_.GatherRows(
+        {.table = weights_->embed_tokens, .rows = plan_.tokens(), .out = workspace_.x.Slice(0, plan_.num_rows())}));
+  }
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
     RETURN_IF_ERROR(RunLayer(layer, weights_->layers[layer],
                              layer == 0 ? ResidualState::kNone : ResidualState::kCarried, layer_done));
   }
   return absl::OkStatus();
+}
+
+absl::Status DeepseekModel::RunStage(const RowBatch& batch, const LayerRange& layers, absl::Span<Bf16> streams,
+                                     absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                                     absl::Span<Bf16> hidden) {
+  TANDEM_CHECK(backend_.is_host() && group_ == nullptr && buffers_ == nullptr, "stages are of one rank on the host");
+  const int64_t stream = static_cast<int64_t>(batch.tokens.size()) * config_.hidden_size;
+  if (static_cast<int64_t>(streams.size()) != 2 * stream) {
+    return WrongSize("streams", streams.size(), static_cast<size_t>(2 * stream));
+  }
+  RETURN_IF_ERROR(BuildPlan(batch, std::nullopt, logits));
+  if (layers.begin > 0) {
+    std::copy_n(streams.data(), stream, workspace_.x.data);
+    std::copy_n(streams.data() + stream, stream, workspace_.residual.data);
+  }
+  RETURN_IF_ERROR(RunLayers(layers, layer_done));
+  if (layers.end < config_.num_hidden_layers) {
+    std::copy_n(workspace_.x.data, stream, streams.data());
+    std::copy_n(workspace_.residual.data, stream, streams.data() + stream);
+    return Finish(layers.begin, layers.end);
+  }
+  RETURN_IF_ERROR(
+      RunHead(weights_->norm, weights_->lm_head, workspace_.normed.Slice(0, plan_.logits_rows().shape[0]), logits));
+  if (!hidden.empty()) RETURN_IF_ERROR(NormAllRows(weights_->norm, hidden));
+  return Finish(layers.begin, layers.end);
 }
 
 std::optional<Padding> DeepseekModel::PaddingFor(const RowBatch& batch) const {
@@ -386,7 +414,7 @@ absl::Status DeepseekModel::RunPadded(const Padding& padding, absl::FunctionRef<
   const auto enqueue = [this]() -> absl::Status {
     const int64_t rows = plan_.num_rows();
     const Matrix<Bf16> normed = workspace_.normed.Slice(0, rows);
-    RETURN_IF_ERROR(RunLayers([](int) {}));
+    RETURN_IF_ERROR(RunLayers({.begin = 0, .end = config_.num_hidden_layers}, [](int) {}));
     RETURN_IF_ERROR(NormLogitsRows(weights_->norm, normed));
     return backend_.Bf16LinearF32(
         {.x = normed, .weight = weights_->lm_head, .y = {workspace_.logits.data, {rows, config_.vocab_size}}});
@@ -412,7 +440,7 @@ absl::Status DeepseekModel::RunPadded(const Padding& padding, absl::FunctionRef<
 absl::Status DeepseekModel::RunForward(const std::optional<Padding>& padding,
                                        absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits) {
   if (padding.has_value()) return RunPadded(*padding, layer_done, logits);
-  RETURN_IF_ERROR(RunLayers(layer_done));
+  RETURN_IF_ERROR(RunLayers({.begin = 0, .end = config_.num_hidden_layers}, layer_done));
   RETURN_IF_ERROR(
       RunHead(weights_->norm, weights_->lm_head, workspace_.normed.Slice(0, plan_.logits_rows().shape[0]), logits));
   RETURN_IF_ERROR(FinishLayers(0, layer_done));

@@ -92,6 +92,17 @@ class DeepseekModel final : public ModelExecutor {
                       absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
                       absl::Span<kernels::Bf16> out_hidden) override;
 
+  struct LayerRange {
+    int begin = 0;
+    int end = 0;  // at most num_hidden_layers
+  };
+  // A pipeline stage's part of Forward: layers [begin, end) over the batch's rows. streams [2, num_rows, hidden_size]:
+  // what the layers before left and these leave; where begin is 0 it is only written, where end is num_hidden_layers
+  // only read, and logits and, unless it is empty, hidden are ForwardWithHidden's there. Of one rank on the host.
+  absl::Status RunStage(const RowBatch& batch, const LayerRange& layers, absl::Span<kernels::Bf16> streams,
+                        absl::FunctionRef<void(int layer)> layer_done, absl::Span<float> logits,
+                        absl::Span<kernels::Bf16> hidden);
+
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
   absl::Status PagesLeave(absl::Span<const int32_t> pages) override { return kv_.GiveBack(pages); }
   absl::Status WriteBack(const Segment& sequence) override;
@@ -134,8 +145,8 @@ class DeepseekModel final : public ModelExecutor {
   // Runs the padded plan: enqueued op by op when its shape is seen first, then recorded, from then on replayed.
   absl::Status RunPadded(const Padding& padding, absl::FunctionRef<void(int layer)> layer_done,
                          absl::Span<float> logits);
-  // Embedding and layers of the plan.
-  absl::Status RunLayers(absl::FunctionRef<void(int layer)> layer_done);
+  // Layers of the plan, the embedding before the first.
+  absl::Status RunLayers(const LayerRange& layers, absl::FunctionRef<void(int layer)> layer_done);
   absl::Status RunLayer(int layer, const LayerWeights& weights, ResidualState state,
                         absl::FunctionRef<void(int layer)> layer_done);
   // Waits for the records of all layers under way but the last `num_left` and says so.
