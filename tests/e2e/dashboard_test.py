@@ -4,6 +4,7 @@ nothing which models, clients or workers say becomes part of the page."""
 import json
 import math
 import random
+import re
 
 import pytest
 
@@ -93,6 +94,17 @@ def test_a_cluster_that_is_well(page):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
     page.resize(390, 800)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing is cut off on a narrow screen"
+
+
+def test_the_documentation_names_every_member_of_the_state(trained):
+    state = json.loads(get(trained.url + "/debug/state")[1])
+    text = (clusters.ROOT / "docs" / "dashboard.md").read_text().split("## `GET /debug/state`")[1]
+    lists = [state["workers"][0], state["pairs"][0], state["shards"][0], state["requests"], state["counters"]]
+    for member in [*state, *(name for one in lists for name in one)]:
+        assert f"`{member}`" in text, member
+    for member in set(re.findall(r"^\| `([^|]*)` \|", text, re.MULTILINE)):
+        for name in member.split("`, `"):
+            assert name in state, f"{name} is named and is not there"
 
 
 def test_an_answer_with_thinking_and_a_tool_call_and_its_timeline(page):
