@@ -55,11 +55,17 @@ void AddFields(base::ConfigSchema& schema, DecodeConfig& config) {
 
 absl::Status Validate(const DecodeConfig& config) {
   RETURN_IF_ERROR(worker_shell::ValidateWorker(config));
-  RETURN_IF_ERROR(worker_shell::ValidateRanks(config, {{"process.data_parallel_size", config.data_parallel_size},
-                                                       {"process.tensor_parallel_size", config.tensor_parallel_size}}));
+  RETURN_IF_ERROR(
+      worker_shell::ValidateRanks(config, {{"process.data_parallel_size", config.data_parallel_size},
+                                           {"process.tensor_parallel_size", config.tensor_parallel_size},
+                                           {"process.pipeline_parallel_size", config.pipeline_parallel_size}}));
   if (config.hisparse.enabled && config.num_ranks() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("process.hisparse.enabled with ", config.num_ranks(), " ranks: device buffers are one rank's"));
+  }
+  if (config.hisparse.enabled && config.pipeline_parallel_size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("process.hisparse.enabled with process.pipeline_parallel_size ",
+                                                   config.pipeline_parallel_size, ": device buffers are one rank's"));
   }
   if (config.prefix_cache_generated_tokens && !config.prefix_cache) {
     return absl::InvalidArgumentError(

@@ -104,8 +104,9 @@ class Worker::Core final : public Outbox {
   worker_shell::EngineStatus status_;
   const std::vector<std::unique_ptr<kernels::Backend>> devices_;  // by rank
   std::unique_ptr<model::ModelExecutor> executor_;
-  const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
-  std::string running_limit_;                // how many sequences hold pages at a time, and why
+  const model::RankGroup* ranks_ = nullptr;    // the executor, where it has several
+  const model::Pipeline* pipeline_ = nullptr;  // the executor, where it has stages
+  std::string running_limit_;                  // how many sequences hold pages at a time, and why
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Thread> thread_;
   // Destroyed in this order from below: streams, links, lanes; their last events meet a closed mailbox.
@@ -142,9 +143,13 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
                               .clock = &clock_}},
           {.row_split = config_.tensor_parallel_size > 1 ? model::RowSplit::kAllRows : model::RowSplit::kBySequence,
            .kv_placement = config_.tensor_parallel_size > 1 ? model::KvPlacement::kCopied : model::KvPlacement::kShared,
-           .spreads_experts = config_.expert_parallel_size > 1}));
+           .spreads_experts = config_.expert_parallel_size > 1,
+           .is_pipeline = config_.pipeline_parallel_size > 1,
+           .pipeline = {.micro_batch_rows = config_.pipeline_parallel_micro_batch_size,
+                        .async_depth = config_.pipeline_parallel_async_depth}}));
   executor_ = std::move(built.executor);
   ranks_ = built.ranks;
+  pipeline_ = built.pipeline;
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "decode", config_.rpc_port);
   const int64_t context_length_max = std::min(model.context_length(), layout.num_pages * kvcache::kPageTokens);
@@ -287,12 +292,13 @@ void Worker::Core::AfterStep(const Engine& engine) {
     // Nothing that the others have computed since may be used; whoever restarts the process brings all of them back.
     TANDEM_CHECK(ranks_->status().ok(), ranks_->status().message());
   }
+  if (pipeline_ != nullptr) TANDEM_CHECK(pipeline_->status().ok(), pipeline_->status().message());
   status_.Publish(engine, clock_.Now());
 }
 
 std::string Worker::Core::DescribeLinks() const {
   return absl::StrCat("routers: ", service_->num_routers(), "\n", running_limit_, "\n",
-                      ranks_ == nullptr ? "" : ranks_->Describe());
+                      ranks_ == nullptr ? "" : ranks_->Describe(), pipeline_ == nullptr ? "" : pipeline_->Describe());
 }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {
@@ -308,10 +314,11 @@ Worker::~Worker() = default;
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(const DecodeConfig& config, const base::Clock& clock) {
   RETURN_IF_ERROR(Validate(config));
-  ASSIGN_OR_RETURN(auto devices, worker_shell::OpenRankDevices({.device = config.device,
-                                                                .num_threads = config.num_threads,
-                                                                .instruction_level = config.instruction_level},
-                                                               config.num_ranks()));
+  ASSIGN_OR_RETURN(
+      auto devices,
+      worker_shell::OpenRankDevices(
+          {.device = config.device, .num_threads = config.num_threads, .instruction_level = config.instruction_level},
+          std::max(config.num_ranks(), config.pipeline_parallel_size)));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
                    worker_shell::ServedModel::Open(config.cluster, devices[0]->numerics_id()));
   const model::ModelConfig& shape = model.config();

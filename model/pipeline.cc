@@ -8,7 +8,6 @@
 #include "base/status_macros.h"
 #include "model/communicator/communicator.h"
 #include "model/index_cache.h"
-#include "model/weights.h"
 
 namespace tandem::model {
 
@@ -18,9 +17,20 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(absl::Span<kernels::B
                                                            const DeepseekModelOptions& model_options,
                                                            const PipelineOptions& options) {
   TANDEM_CHECK(!backends.empty(), "a pipeline has a stage");
+  ASSIGN_OR_RETURN(std::shared_ptr<const ModelWeights> weights,
+                   LoadWeights(*backends[0], std::move(checkpoint), model_options.with_mtp));
+  return Create(backends, std::move(weights), layout, pool, model_options, options);
+}
+
+absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(absl::Span<kernels::Backend* const> backends,
+                                                           std::shared_ptr<const ModelWeights> weights,
+                                                           const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+                                                           const DeepseekModelOptions& model_options,
+                                                           const PipelineOptions& options) {
+  TANDEM_CHECK(!backends.empty(), "a pipeline has a stage");
   TANDEM_CHECK(model_options.group == nullptr && options.micro_batch_rows >= 1 && options.async_depth >= 1,
                "stages of one rank, with room between them");
-  const int size = static_cast<int>(backends.size()), num_layers = checkpoint->config().num_hidden_layers;
+  const int size = static_cast<int>(backends.size()), num_layers = weights->config.num_hidden_layers;
   if (size > num_layers) {
     return absl::InvalidArgumentError(
         absl::StrCat("a pipeline of ", size, " stages: num_hidden_layers is ", num_layers));
@@ -38,9 +48,7 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(absl::Span<kernels::B
     }
   }
   first_layers.push_back(num_layers);
-  const int vocab_size = checkpoint->config().vocab_size;
-  ASSIGN_OR_RETURN(std::shared_ptr<const ModelWeights> weights,
-                   LoadWeights(*backends[0], std::move(checkpoint), model_options.with_mtp));
+  const int vocab_size = weights->config.vocab_size;
   std::vector<std::unique_ptr<DeepseekModel>> stages(size);
   for (int stage = 0; stage < size; ++stage) {
     if (!backends[stage]->is_host()) {
@@ -70,6 +78,15 @@ Pipeline::Pipeline(std::vector<std::unique_ptr<DeepseekModel>> stages, std::vect
 absl::Status Pipeline::status() const {
   absl::MutexLock lock(&mutex_);
   return failure_;
+}
+
+std::string Pipeline::Describe() const {
+  std::string text = "stage layers bytes_sent\n";
+  for (int stage = 0; stage < size(); ++stage) {
+    absl::StrAppend(&text, stage, " ", FirstLayer(stage), "-", FirstLayer(stage + 1) - 1, " ", bytes_sent(stage), "\n");
+  }
+  if (const absl::Status ended = status(); !ended.ok()) absl::StrAppend(&text, "ended: ", ended.ToString(), "\n");
+  return text;
 }
 
 absl::Status Pipeline::End(int stage, const absl::Status& cause) {

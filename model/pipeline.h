@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,6 +30,7 @@
 #include "model/deepseek_model.h"
 #include "model/model_executor.h"
 #include "model/rank_threads.h"
+#include "model/weights.h"
 
 namespace tandem::model {
 
@@ -44,6 +46,12 @@ class Pipeline final : public ModelExecutor {
   // DeepseekModel::Create. model_options: of one rank, without device buffers.
   static absl::StatusOr<std::unique_ptr<Pipeline>> Create(absl::Span<kernels::Backend* const> backends,
                                                           std::shared_ptr<const Checkpoint> checkpoint,
+                                                          const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
+                                                          const DeepseekModelOptions& model_options,
+                                                          const PipelineOptions& options);
+  // The same with weights that are there already, where every backend's ops read them.
+  static absl::StatusOr<std::unique_ptr<Pipeline>> Create(absl::Span<kernels::Backend* const> backends,
+                                                          std::shared_ptr<const ModelWeights> weights,
                                                           const kvcache::KvLayout& layout, absl::Span<uint8_t> pool,
                                                           const DeepseekModelOptions& model_options,
                                                           const PipelineOptions& options);
@@ -68,6 +76,8 @@ class Pipeline final : public ModelExecutor {
   int FirstLayer(int stage) const { return first_layers_[stage]; }
   // What a stage has handed on so far. From any thread.
   int64_t bytes_sent(int stage) const { return bytes_sent_[stage]; }
+  // A line for each stage: /statusz. From any thread.
+  std::string Describe() const;
   // OK while every stage works. From any thread.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -52,9 +52,11 @@ absl::Status ValidateContextParallelism(const PrefillConfig& config) {
     return absl::InvalidArgumentError(absl::StrCat("process.context_parallel_strategy is \"",
                                                    config.context_parallel_strategy, "\", allowed interleave"));
   }
-  RETURN_IF_ERROR(worker_shell::ValidateRanks(config, {{"process.context_parallel_size", size},
-                                                       {"process.data_parallel_size", config.data_parallel_size},
-                                                       {"process.tensor_parallel_size", config.tensor_parallel_size}}));
+  RETURN_IF_ERROR(
+      worker_shell::ValidateRanks(config, {{"process.context_parallel_size", size},
+                                           {"process.data_parallel_size", config.data_parallel_size},
+                                           {"process.tensor_parallel_size", config.tensor_parallel_size},
+                                           {"process.pipeline_parallel_size", config.pipeline_parallel_size}}));
   if (config.chunked_prefill_size < size) {
     return absl::InvalidArgumentError(absl::StrCat("process.chunked_prefill_size ", config.chunked_prefill_size,
                                                    " is less than process.context_parallel_size ", size,

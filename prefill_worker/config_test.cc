@@ -86,6 +86,13 @@ TEST(PrefillConfigTest, LayoutsOfRanksThatCannotWorkAreRefusedNamingTheField) {
               HasSubstr("process.num_threads 3 is less than process.context_parallel_size 4"));
   EXPECT_THAT(refusal([](PrefillConfig& c) { c.data_parallel_size = 2; }),
               HasSubstr("process.context_parallel_size 4 with process.data_parallel_size 2"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) { c.pipeline_parallel_size = 2; }),
+              HasSubstr("process.context_parallel_size 4 with process.pipeline_parallel_size 2"));
+  EXPECT_THAT(refusal([](PrefillConfig& c) {
+                c.context_parallel_size = 1;
+                c.pipeline_parallel_size = c.expert_parallel_size = 2;
+              }),
+              HasSubstr("process.expert_parallel_size 2 with process.pipeline_parallel_size 2"));
   EXPECT_THAT(refusal([](PrefillConfig& c) { c.tensor_parallel_size = 2; }),
               HasSubstr("process.context_parallel_size 4 with process.tensor_parallel_size 2"));
   EXPECT_THAT(refusal([](PrefillConfig& c) { c.expert_parallel_size = 2; }),

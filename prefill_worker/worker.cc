@@ -91,7 +91,8 @@ class Worker::Core final : public Outbox {
   std::unique_ptr<kvtransfer::TcpSource> tcp_source_;       // reads it; null where tcp is not offered
   std::vector<std::unique_ptr<kernels::Backend>> devices_;  // by rank
   std::unique_ptr<model::ModelExecutor> executor_;
-  const model::RankGroup* ranks_ = nullptr;  // the executor, where it has several
+  const model::RankGroup* ranks_ = nullptr;    // the executor, where it has several
+  const model::Pipeline* pipeline_ = nullptr;  // the executor, where it has stages
   std::unique_ptr<Engine> engine_;
   PrefixPublisher publisher_;  // the engine's thread's
   std::unique_ptr<Thread> thread_;
@@ -108,10 +109,11 @@ absl::Status Worker::Core::Start() {
   if (const absl::Status resolves = kvtransfer::CheckResolves(advertised.host); !resolves.ok()) {
     return absl::Status(resolves.code(), absl::StrCat("process.advertise_host ", std::string(resolves.message())));
   }
-  ASSIGN_OR_RETURN(devices_, worker_shell::OpenRankDevices({.device = config_.device,
-                                                            .num_threads = config_.num_threads,
-                                                            .instruction_level = config_.instruction_level},
-                                                           config_.num_ranks()));
+  ASSIGN_OR_RETURN(devices_,
+                   worker_shell::OpenRankDevices({.device = config_.device,
+                                                  .num_threads = config_.num_threads,
+                                                  .instruction_level = config_.instruction_level},
+                                                 std::max(config_.num_ranks(), config_.pipeline_parallel_size)));
   ASSIGN_OR_RETURN(const worker_shell::ServedModel model,
                    worker_shell::ServedModel::Open(config_.cluster, devices_[0]->numerics_id()));
   const kvcache::KvLayout layout = model.LayoutFor(config_.kv_cache_tokens);
@@ -151,9 +153,13 @@ absl::Status Worker::Core::Start() {
                                        : config_.tensor_parallel_size > 1 ? model::RowSplit::kAllRows
                                                                           : model::RowSplit::kBySequence,
                           .kv_placement = num_pools > 1 ? model::KvPlacement::kCopied : model::KvPlacement::kShared,
-                          .spreads_experts = config_.expert_parallel_size > 1}));
+                          .spreads_experts = config_.expert_parallel_size > 1,
+                          .is_pipeline = config_.pipeline_parallel_size > 1,
+                          .pipeline = {.micro_batch_rows = config_.pipeline_parallel_micro_batch_size,
+                                       .async_depth = config_.pipeline_parallel_async_depth}}));
   executor_ = std::move(built.executor);
   ranks_ = built.ranks;
+  pipeline_ = built.pipeline;
   ASSIGN_OR_RETURN(std::shared_ptr<const model::Vocabulary> vocabulary, model.LoadVocabulary());
   const proto::Identity identity = worker_shell::DrawIdentity(config_.instance, "prefill", config_.rpc_port);
 
@@ -294,13 +300,14 @@ void Worker::Core::AfterStep(const Engine& engine) {
     // Nothing that the others have computed since may be used; whoever restarts the process brings all of them back.
     TANDEM_CHECK(ranks_->status().ok(), ranks_->status().message());
   }
+  if (pipeline_ != nullptr) TANDEM_CHECK(pipeline_->status().ok(), pipeline_->status().message());
   status_.Publish(engine, clock_.Now());
   Tell(publisher_.Publish(engine_->TakePrefixChanges()));
 }
 
 std::string Worker::Core::DescribeLinks() const {
   return absl::StrCat("routers: ", service_->num_routers(), "\ndecode workers: ", bootstrap_->num_sessions(), "\n",
-                      ranks_ == nullptr ? "" : ranks_->Describe());
+                      ranks_ == nullptr ? "" : ranks_->Describe(), pipeline_ == nullptr ? "" : pipeline_->Describe());
 }
 
 absl::Status Worker::Core::Drain(absl::Duration timeout) {

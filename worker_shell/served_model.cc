@@ -121,6 +121,24 @@ absl::StatusOr<WorkerExecutor> ServedModel::BuildOnRanks(absl::Span<const std::u
     return built;
   }
   model::DeepseekModelOptions model_options = ModelOptions(layout, options);
+  if (ranks.is_pipeline) {
+    std::vector<kernels::Backend*> stages;
+    for (const auto& device : devices) stages.push_back(device.get());
+    std::unique_ptr<model::Pipeline> pipeline;
+    if (checkpoint_ != nullptr) {
+      ASSIGN_OR_RETURN(
+          pipeline, model::Pipeline::Create(stages, checkpoint_, layout, BytesOf(pool), model_options, ranks.pipeline));
+    } else {
+      ASSIGN_OR_RETURN(std::shared_ptr<const model::ModelWeights> weights, MakeWeights(*stages[0]));
+      ASSIGN_OR_RETURN(pipeline, model::Pipeline::Create(stages, std::move(weights), layout, BytesOf(pool),
+                                                         model_options, ranks.pipeline));
+    }
+    LOG_INFO("layers run in stages", {"stages", pipeline->size()},
+             {"micro_batch_size", ranks.pipeline.micro_batch_rows}, {"async_depth", ranks.pipeline.async_depth});
+    built.pipeline = pipeline.get();
+    built.executor = std::move(pipeline);
+    return built;
+  }
   model_options.row_split = ranks.row_split;
   model_options.kv_placement = ranks.kv_placement;
   model_options.spreads_experts = ranks.spreads_experts;

@@ -19,6 +19,7 @@
 #include "model/device_buffers.h"
 #include "model/model_config.h"
 #include "model/model_executor.h"
+#include "model/pipeline.h"
 #include "model/rank_group.h"
 #include "model/token_mask/vocabulary.h"
 #include "proto/kv_transfer.pb.h"
@@ -31,12 +32,15 @@ struct RankLayout {
   model::RowSplit row_split = model::RowSplit::kInterleave;
   model::KvPlacement kv_placement = model::KvPlacement::kCopied;
   bool spreads_experts = false;
+  bool is_pipeline = false;  // the devices are stages, and the above says nothing
+  model::PipelineOptions pipeline;
 };
 
-// What runs a worker's steps, and the same as a group where there are several ranks, else null.
+// What runs a worker's steps, and the same as a group of ranks or as a pipeline of stages, else null.
 struct WorkerExecutor {
   std::unique_ptr<model::ModelExecutor> executor;
   const model::RankGroup* ranks = nullptr;
+  const model::Pipeline* pipeline = nullptr;
 };
 
 struct ExecutorOptions {
@@ -71,7 +75,7 @@ class ServedModel final {
                                                                       const kvcache::KvLayout& layout,
                                                                       std::span<std::byte> pool,
                                                                       const ExecutorOptions& options) const;
-  // The same on as many ranks as there are devices, at least one; pool: rank 0's.
+  // The same on as many ranks or stages as there are devices, at least one; pool: rank 0's.
   absl::StatusOr<WorkerExecutor> BuildOnRanks(absl::Span<const std::unique_ptr<kernels::Backend>> devices,
                                               const kvcache::KvLayout& layout, std::span<std::byte> pool,
                                               const ExecutorOptions& options, const RankLayout& ranks) const;

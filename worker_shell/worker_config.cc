@@ -44,6 +44,14 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.Int("process.expert_parallel_size", &config.expert_parallel_size, {.unit = "ranks", .min = 1, .max = 64},
              "1: every rank computes its rows' experts itself. As many as the worker has ranks: each rank has a part "
              "of the experts, and rows travel to them. Tokens do not depend on it.");
+  schema.Int("process.pipeline_parallel_size", &config.pipeline_parallel_size, {.unit = "stages", .min = 1, .max = 64},
+             "Stages among which the layers are divided: threads of this process, which divide process.num_threads "
+             "among them and share its KV pool. Tokens and KV bytes do not depend on it.");
+  schema.Int("process.pipeline_parallel_micro_batch_size", &config.pipeline_parallel_micro_batch_size,
+             {.unit = "tokens", .min = 1, .max = 65536},
+             "Rows of a step that go through a stage at once; stages work at the same time where a step has more.");
+  schema.Int("process.pipeline_parallel_async_depth", &config.pipeline_parallel_async_depth,
+             {.unit = "micro-batches", .min = 1, .max = 64}, "How many of these may wait between two stages.");
   schema.Choice(
       "process.instruction_level", &config.instruction_level, {"auto", "baseline", "avx2", "avx512", "avx512_bf16"},
       "Instruction set of the arithmetic; auto takes the best that the processor has. Tokens do not depend on "
@@ -89,6 +97,11 @@ absl::Status ValidateRanks(const WorkerConfig& config, absl::Span<const RankFiel
                                                      ": a worker's ranks divide its work in one way"));
     }
     asked = field;
+  }
+  if (config.pipeline_parallel_size > 1 && config.expert_parallel_size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "process.expert_parallel_size ", config.expert_parallel_size, " with process.pipeline_parallel_size ",
+        config.pipeline_parallel_size, ": each stage has its layers' experts, and no two have the same layer"));
   }
   const int num_ranks = asked.size;
   const absl::string_view size_field = asked.name;

@@ -30,6 +30,9 @@ struct WorkerConfig {
   int data_parallel_size = 1;
   int tensor_parallel_size = 1;
   int expert_parallel_size = 1;
+  int pipeline_parallel_size = 1;
+  int pipeline_parallel_micro_batch_size = 64;
+  int pipeline_parallel_async_depth = 1;
   std::string instruction_level = "auto";
   int64_t kv_cache_tokens = 16384;
   int max_running_requests = 0;  // each kind of worker has its own field and meaning

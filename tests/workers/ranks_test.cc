@@ -89,11 +89,12 @@ struct Layouts {
   int prefill_cp = 1, prefill_dp = 1, decode_dp = 1;
   bool spreads_experts = false;
   int prefill_tp = 1, decode_tp = 1;
+  int prefill_pp = 1, decode_pp = 1;
 };
 void PrintTo(const Layouts& layouts, std::ostream* out) {
-  *out << "prefill cp " << layouts.prefill_cp << " dp " << layouts.prefill_dp << " tp " << layouts.prefill_tp
-       << ", decode dp " << layouts.decode_dp << " tp " << layouts.decode_tp
-       << (layouts.spreads_experts ? ", experts spread" : "");
+  *out << "prefill cp " << layouts.prefill_cp << " dp " << layouts.prefill_dp << " tp " << layouts.prefill_tp << " pp "
+       << layouts.prefill_pp << ", decode dp " << layouts.decode_dp << " tp " << layouts.decode_tp << " pp "
+       << layouts.decode_pp << (layouts.spreads_experts ? ", experts spread" : "");
 }
 
 // Every number of ranks of either side meets every one of the other, and experts on every rank and spread.
@@ -106,6 +107,8 @@ TEST_P(LayoutsOfBothSidesTest, ServeEachOther) {
   spreads_experts_ = GetParam().spreads_experts;
   prefill_tensor_parallel_size_ = GetParam().prefill_tp;
   decode_tensor_parallel_size_ = GetParam().decode_tp;
+  prefill_pipeline_parallel_size_ = GetParam().prefill_pp;
+  decode_pipeline_parallel_size_ = GetParam().decode_pp;
   ASSERT_NO_FATAL_FAILURE(StartPrefill({"ucx_shm"}, /*chunked_prefill_size=*/100));
   ASSERT_NO_FATAL_FAILURE(StartDecode({"ucx_shm"}));
   router_->AwaitPeer(true);
@@ -121,7 +124,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Layouts{1, 4, 4, false}, Layouts{1, 1, 1, true, 2, 2}, Layouts{1, 1, 4, false, 2, 1},
                       Layouts{1, 1, 2, true, 2, 1}, Layouts{1, 1, 1, false, 2, 1}, Layouts{4, 1, 1, true, 1, 2},
                       Layouts{8, 1, 1, false, 1, 2}, Layouts{2, 1, 1, false, 1, 2}, Layouts{1, 2, 1, true, 1, 2},
-                      Layouts{1, 4, 1, false, 1, 2}, Layouts{1, 1, 1, false, 1, 2}));
+                      Layouts{1, 4, 1, false, 1, 2}, Layouts{1, 1, 1, false, 1, 2}, Layouts{1, 1, 1, false, 1, 1, 2, 2},
+                      Layouts{1, 1, 1, false, 1, 1, 2, 1}, Layouts{4, 1, 1, true, 1, 1, 1, 2},
+                      Layouts{1, 2, 1, false, 1, 1, 1, 2}, Layouts{1, 1, 2, true, 1, 1, 2, 1},
+                      Layouts{1, 1, 1, false, 1, 2, 2, 1}, Layouts{1, 1, 1, false, 2, 1, 1, 2}));
 
 TEST_F(RanksTest, RanksThatShareAPoolSendNothing) {
   context_parallel_size_ = 2;

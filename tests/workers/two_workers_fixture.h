@@ -66,6 +66,7 @@ class TwoWorkersFixture : public ::testing::Test {
     config.context_parallel_kv = context_parallel_kv_;
     config.data_parallel_size = prefill_data_parallel_size_;
     config.tensor_parallel_size = prefill_tensor_parallel_size_;
+    config.pipeline_parallel_size = prefill_pipeline_parallel_size_;
     if (spreads_experts_) config.expert_parallel_size = config.num_ranks();
     config.lanes = lanes;
     config.net_devices = "lo";
@@ -88,6 +89,8 @@ class TwoWorkersFixture : public ::testing::Test {
     config.speculative_adaptive = false;
     config.data_parallel_size = decode_data_parallel_size_;
     config.tensor_parallel_size = decode_tensor_parallel_size_;
+    config.pipeline_parallel_size = decode_pipeline_parallel_size_;
+    config.pipeline_parallel_micro_batch_size = 1;
     if (spreads_experts_) config.expert_parallel_size = config.num_ranks();
     config.lanes = lanes;
     config.net_devices = "lo";
@@ -145,6 +148,8 @@ class TwoWorkersFixture : public ::testing::Test {
   int decode_data_parallel_size_ = 1;
   int prefill_tensor_parallel_size_ = 1;
   int decode_tensor_parallel_size_ = 1;
+  int prefill_pipeline_parallel_size_ = 1;
+  int decode_pipeline_parallel_size_ = 1;
   bool spreads_experts_ = false;
   std::unique_ptr<prefill::Worker> prefill_;
   std::unique_ptr<decode::Worker> decode_;
