@@ -223,6 +223,7 @@ void Cluster::OnLinkUp(WorkerLink& link, const proto::WorkerHello& hello, bool i
   view.context_length_max = hello.context_length_max();
   view.kv_tokens_capacity = hello.kv_tokens_capacity();
   view.load = WorkerLoad();
+  view.kv_pages_sent = 0;
   LOG_INFO("worker is up", {"worker_role", WorkerRoleName(link.role())}, {"address", link.address()},
            {"inst", view.instance}, {"incarnation", absl::Hex(view.incarnation)}, {"is_back", is_back});
   if (is_back) {
@@ -363,6 +364,7 @@ void Cluster::OnLinkMessage(WorkerLink& link, const proto::WorkerMessage& messag
     }
     case proto::WorkerMessage::kLoad:
       ViewOf(link).load = LoadOf(message.load());
+      ViewOf(link).kv_pages_sent = 0;
       return;
     case proto::WorkerMessage::kPeerStatus:
       if (link.role() == WorkerRole::kDecode) OnPeerStatus(link.index(), message.peer_status());

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "proto/credit.h"
+#include "proto/page_key.h"
 #include "router/cluster.h"
 #include "router/failover.h"
 
@@ -56,6 +57,16 @@ GeneratedTokens TokensOf(const proto::SequenceTokens& sequence) {
                    .drafted = sequence.drafts().drafted(),
                    .accepted = sequence.drafts().accepted()};
   return tokens;
+}
+
+// That decode needs to begin: the prompt's, which its choices share, and those of each choice's own tokens.
+int64_t NumPagesOf(const GenerateOrder& order, const std::vector<ResumedChoice>& resumed) {
+  const auto num_pages = [](size_t num_tokens) {
+    return static_cast<int64_t>((num_tokens + proto::kPageKeyTokens - 1) / proto::kPageKeyTokens);
+  };
+  int64_t sum = num_pages(order.prompt.size() + 1);
+  for (const ResumedChoice& choice : resumed) sum += choice.has_ended ? 0 : num_pages(choice.tokens.size());
+  return sum;
 }
 
 void FillSampling(const GenerateOrder& order, proto::Sampling* sampling) {
@@ -150,6 +161,7 @@ void Cluster::StartAttempt(uint64_t request_id, const PairChoice& pair, const Ge
   }
   head.set_credit_bytes(static_cast<uint64_t>(request.credit_bytes));
   ++view_.decodes[pair.decode].requests_in_flight;
+  view_.decodes[pair.decode].kv_pages_sent += NumPagesOf(order, resumed);
   request.num_prefill_tokens = std::max<int64_t>(0, static_cast<int64_t>(order.prompt.size()) - pair.cached_tokens);
   ++view_.prefills[pair.prefill].requests_in_flight;
   view_.prefills[pair.prefill].prompt_tokens_in_flight += request.num_prefill_tokens;

@@ -53,6 +53,37 @@ TEST_F(ClusterTest, LoadReportsSteerTheChoice) {
   for (uint64_t turn = 0; turn < 4; ++turn) EXPECT_EQ(PickPair(cluster_.view(), 1, turn)->decode, 1);
 }
 
+// The nearer worker has room for two of the prompts; without what was sent, its report would draw all of them.
+TEST_F(ClusterTest, ABurstBetweenTwoReportsSpreadsWhereTheRoomEnds) {
+  ConnectAll();
+  constexpr size_t kPromptTokens = 3000;  // 47 pages
+  const auto report = [&](const char* decode, uint32_t running, uint64_t free) {
+    proto::WorkerMessage message;
+    message.mutable_load()->set_running_sequences(running);
+    message.mutable_load()->set_kv_pages_free(free);
+    message.mutable_load()->set_kv_pages_total(1000);
+    channels_.to(decode).Receive(message);
+  };
+  const auto pick = [&] {
+    return PickPair(cluster_.view(), {.num_tokens = kPromptTokens + 1, .policy = PairPolicy::kPrefix}).value();
+  };
+  report("d0:1", 0, 100);
+  report("d1:1", 20, 1000);
+  std::vector<RecordingListener> listeners(6);
+  std::vector<int> decodes;
+  for (RecordingListener& listener : listeners) {
+    decodes.push_back(pick().decode);
+    Generate(&listener, decodes.back(), /*prefill=*/0, kPromptTokens);
+  }
+  EXPECT_EQ(decodes, (std::vector<int>{0, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(cluster_.view().decodes[0].kv_pages_sent, 2 * 47);
+  report("d0:1", 2, 6);
+  EXPECT_EQ(cluster_.view().decodes[0].kv_pages_sent, 0) << "the report has them";
+  EXPECT_EQ(pick().decode, 1);
+  report("d0:1", 0, 100);
+  EXPECT_EQ(pick().decode, 0);
+}
+
 TEST_F(ClusterTest, LostDecodeWorkerEndsItsRequestsAndNoOthers) {
   ConnectAll();
   RecordingListener on_lost, on_other;

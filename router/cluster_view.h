@@ -47,6 +47,8 @@ struct WorkerView {
   // Of this shard's requests: on decode until they end, on prefill until their first token.
   int requests_in_flight = 0;
   int64_t prompt_tokens_in_flight = 0;  // of those on prefill
+  // On decode: pages that what this shard has sent since the last report will take, which that report has as free.
+  int64_t kv_pages_sent = 0;
 };
 
 struct PrefillView : WorkerView {

@@ -88,6 +88,12 @@ constexpr int64_t kTokensPerDecodeRequest = 32;
 // A token that decode has no room for makes the request wait for others to end.
 constexpr int64_t kCostOfLackingToken = 4;
 
+// Tokens that decode has pages for: those that it reported free, but for what this router has sent there since.
+int64_t RoomOf(const DecodeView& decode) {
+  const int64_t num_pages = static_cast<int64_t>(decode.load.kv_pages_free) - decode.kv_pages_sent;
+  return std::max<int64_t>(0, num_pages) * int64_t{proto::kPageKeyTokens};
+}
+
 struct Candidate {
   int decode = -1;
   int prefill = -1;
@@ -158,8 +164,9 @@ class PairSearch {
     cost.waiting = std::max(static_cast<int64_t>(prefill.load.waiting_tokens), prefill.prompt_tokens_in_flight);
     cost.uncached = num_tokens - CachedAt(pair.prefill);
     cost.decode_load = kTokensPerDecodeRequest * LoadOf(decode);
-    const auto room = static_cast<int64_t>(decode.load.kv_pages_free) * 64;
-    if (decode.load.kv_pages_total > 0) cost.short_room = kCostOfLackingToken * std::max<int64_t>(0, num_tokens - room);
+    if (decode.load.kv_pages_total > 0) {
+      cost.short_room = kCostOfLackingToken * std::max<int64_t>(0, num_tokens - RoomOf(decode));
+    }
     // The best lane's pages come while prefill computes; what a slower one adds is a share of the prompt.
     if (const double rate = RateOf(pair); rate > 0 && rate < best_rate_) {
       cost.slow_lane =
