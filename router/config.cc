@@ -163,6 +163,14 @@ void DefineRouterConfig(base::ConfigSchema& schema, RouterConfig* config) {
              "hour whose clients waited longest; 0 keeps none, of running requests neither.");
   schema.Duration("process.timeline_gap", &config->timeline_gap, absl::ZeroDuration(), absl::Hours(1),
                   "A client's wait between two tokens that is longer is in its request's timeline.");
+  schema.Duration("process.pool_shortage.ttft_limit", &config->ttft_limit, absl::Milliseconds(1), absl::Hours(1),
+                  "Longest time to first token that is good: the line of the prefill pool is held against it, and "
+                  "finished prompts.");
+  schema.Duration("process.pool_shortage.itl_limit", &config->itl_limit, absl::Microseconds(1), absl::Hours(1),
+                  "Longest mean time between tokens that is good, of finished prompts.");
+  schema.Duration("process.pool_shortage.hold", &config->shortage_hold, absl::Milliseconds(100), absl::Hours(1),
+                  "How long a pool must be short, or no longer be, before the router says so "
+                  "(tandem_router_pool_short).");
   schema.Choice("process.log_requests", &config->log_requests, {"none", "summary", "parameters", "prompts"},
                 "What is logged of each request: nothing; a line at its end; one at its begin, too, with its sampling; "
                 "its prompts, too, as text. Only prompts logs what clients have written.");

@@ -73,6 +73,9 @@ struct RouterConfig {
   std::string log_requests = "summary";
   int timelines = 256;
   absl::Duration timeline_gap = absl::Seconds(1);
+  absl::Duration ttft_limit = absl::Seconds(5);
+  absl::Duration itl_limit = absl::Milliseconds(100);
+  absl::Duration shortage_hold = absl::Seconds(30);
 };
 
 // The schema writes into *config, which outlives it.

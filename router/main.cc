@@ -111,6 +111,7 @@ Shard::Options ShardOptions(const RouterConfig& config) {
   options.pipeline.unsent_bytes_max = static_cast<size_t>(config.unsent_bytes_max);
   options.pipeline.log = RequestLogOf(config.log_requests);
   options.pipeline.timeline_gap = config.timeline_gap;
+  options.shortage = {.time_to_first_token = config.ttft_limit, .hold = config.shortage_hold};
   return options;
 }
 
@@ -192,7 +193,7 @@ absl::Status Run(const RouterConfig& config, base::ShutdownSignal& shutdown) {
                    Tokenizer::Load(absl::StrCat(config.model_path, "/tokenizer.json")));
   ASSIGN_OR_RETURN(const ModelContext context, MakeContext(config, tokenizer.get()));
   ASSIGN_OR_RETURN(const std::optional<KubernetesDiscovery::Options> kubernetes_options, KubernetesOptions(config));
-  RouterMetrics metrics;
+  RouterMetrics metrics({.time_to_first_token = config.ttft_limit, .inter_token_latency = config.itl_limit});
   Readiness readiness;
   StatusBoard status_board;
   TimelineStore timelines(static_cast<size_t>(config.timelines));

@@ -9,10 +9,17 @@ constexpr char kBreach[] = "breach of the token stream";  // a worker contradict
 constexpr const char* kCancelReasons[] = {"client left", "stop string",    "deadline", "abort",
                                           kBreach,       "sibling failed", "other"};
 
+constexpr char kLateHelp[] =
+    "Of these, those whose first token took longer than process.pool_shortage.ttft_limit, or whose further tokens took "
+    "longer on average than process.pool_shortage.itl_limit, by limit.";
+constexpr char kShortHelp[] = "1 where the pool has too few workers for its load (docs/operations.md), else 0.";
+constexpr char kSuggestedHelp[] = "Workers that the pool had better have, for whoever scales it; nothing is done.";
+
 }  // namespace
 
-RouterMetrics::RouterMetrics()
-    : metrics_("router"),
+RouterMetrics::RouterMetrics(const Limits& limits)
+    : limits_(limits),
+      metrics_("router"),
       requests_in_flight(metrics_.AddGauge("tandem_router_requests_in_flight",
                                            "Requests for answers admitted and not yet released by their workers.")),
       requests_waiting(
@@ -82,7 +89,17 @@ RouterMetrics::RouterMetrics()
                                     "Times a worker had failed so often in a row that others were preferred.")),
       loop_stalls(metrics_.AddCounter("tandem_router_loop_stalls_total",
                                       "Times a shard's own loop stood still for longer than its workers may be "
-                                      "silent.")) {
+                                      "silent.")),
+      finished_answers(
+          metrics_.AddCounter("tandem_router_finished_prompts_total", "Prompts whose answers have all ended well.")),
+      late_first_tokens(metrics_.AddCounter("tandem_router_late_prompts_total", kLateHelp, {{"limit", "ttft"}})),
+      slow_answers(metrics_.AddCounter("tandem_router_late_prompts_total", kLateHelp, {{"limit", "itl"}})),
+      prefill_pool_short(metrics_.AddGauge("tandem_router_pool_short", kShortHelp, {{"pool", "prefill"}})),
+      decode_pool_short(metrics_.AddGauge("tandem_router_pool_short", kShortHelp, {{"pool", "decode"}})),
+      prefill_workers_suggested(
+          metrics_.AddGauge("tandem_router_pool_workers_suggested", kSuggestedHelp, {{"pool", "prefill"}})),
+      decode_workers_suggested(
+          metrics_.AddGauge("tandem_router_pool_workers_suggested", kSuggestedHelp, {{"pool", "decode"}})) {
   for (int status : kStatuses) {
     chat_requests_[status] =
         &metrics_.AddCounter("tandem_router_requests_total", "Requests for answers by the HTTP status of their end.",
@@ -113,6 +130,12 @@ std::map<int, int64_t> RouterMetrics::RequestsByStatus() const {
 }
 
 int64_t RouterMetrics::NumBreaches() const { return static_cast<int64_t>(cancels_.at(kBreach)->Value()); }
+
+void RouterMetrics::CountFinished(absl::Duration time_to_first_token, absl::Duration inter_token_latency) {
+  finished_answers.Increment();
+  if (time_to_first_token > limits_.time_to_first_token) late_first_tokens.Increment();
+  if (inter_token_latency > limits_.inter_token_latency) slow_answers.Increment();
+}
 
 void RouterMetrics::CountHttpRefusal(int http_status) {
   const auto it = http_refusals_.find(http_status);

@@ -14,13 +14,22 @@ namespace tandem::router {
 // Shared by all shards; every method may be called from any thread.
 class RouterMetrics final {
  public:
-  RouterMetrics();
+  // Beyond which an answer counts as late.
+  struct Limits {
+    absl::Duration time_to_first_token = absl::Seconds(5);
+    absl::Duration inter_token_latency = absl::Milliseconds(100);  // of an answer on average
+  };
+
+  RouterMetrics() : RouterMetrics(Limits()) {}
+  explicit RouterMetrics(const Limits& limits);
   RouterMetrics(const RouterMetrics&) = delete;
   RouterMetrics& operator=(const RouterMetrics&) = delete;
 
   // By the HTTP status it was answered with; in-band errors count as the status they would have had, clients that left
   // as 499.
   void CountRequest(int http_status);
+  // The answers to a prompt that have ended well. inter_token_latency: their mean; zero where there was none.
+  void CountFinished(absl::Duration time_to_first_token, absl::Duration inter_token_latency);
   // What the HTTP server refused by itself.
   void CountHttpRefusal(int http_status);
   // reason: one of the few words that RequestState gives, e.g. "client left".
@@ -32,6 +41,7 @@ class RouterMetrics final {
   int64_t NumBreaches() const;
 
  private:
+  const Limits limits_;
   base::Metrics metrics_;
 
  public:
@@ -64,6 +74,13 @@ class RouterMetrics final {
   prometheus::Counter& workers_lost;
   prometheus::Counter& ejections;
   prometheus::Counter& loop_stalls;
+  prometheus::Counter& finished_answers;
+  prometheus::Counter& late_first_tokens;
+  prometheus::Counter& slow_answers;
+  prometheus::Gauge& prefill_pool_short;
+  prometheus::Gauge& decode_pool_short;
+  prometheus::Gauge& prefill_workers_suggested;
+  prometheus::Gauge& decode_workers_suggested;
 
  private:
   std::map<int, prometheus::Counter*> chat_requests_;  // by HTTP status

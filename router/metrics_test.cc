@@ -38,6 +38,18 @@ TEST(RouterMetricsTest, RequestsAreCountedByStatus) {
   EXPECT_TRUE(absl::StrContains(text, "tandem_router_requests_total{role=\"router\",code=\"500\"} 1")) << text;
 }
 
+TEST(RouterMetricsTest, FinishedAnswersAreLateBeyondTheirLimits) {
+  RouterMetrics metrics({.time_to_first_token = absl::Seconds(2), .inter_token_latency = absl::Milliseconds(10)});
+  metrics.CountFinished(absl::Seconds(2), absl::Milliseconds(10));
+  metrics.CountFinished(absl::Seconds(3), absl::ZeroDuration());
+  metrics.CountFinished(absl::Seconds(1), absl::Milliseconds(11));
+  metrics.CountFinished(absl::Seconds(4), absl::Milliseconds(12));
+  const std::string text = metrics.Expose();
+  EXPECT_TRUE(absl::StrContains(text, "tandem_router_finished_prompts_total{role=\"router\"} 4")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "late_prompts_total{role=\"router\",limit=\"ttft\"} 2")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "late_prompts_total{role=\"router\",limit=\"itl\"} 2")) << text;
+}
+
 TEST(RouterMetricsTest, CancelsAreCountedByReason) {
   RouterMetrics metrics;
   EXPECT_EQ(metrics.NumBreaches(), 0);

@@ -124,6 +124,10 @@ std::optional<RequestState::Output> PromptRun::TakeEvent() {
       return OnAttemptFailed(absl::UnavailableError("request was cancelled by its worker"), /*is_worker_lost=*/false);
     }
     if (state_.may_go_on() && !ended.error.ok()) return OnAttemptFailed(ended.error, /*is_worker_lost=*/false);
+    if (ended.error.ok() && !ended.is_cancelled && state_.num_generated() > 0) {
+      parts_.metrics->CountFinished(state_.time_to_first_token(),
+                                    num_gaps_ > 0 ? sum_of_gaps_ / num_gaps_ : absl::ZeroDuration());
+    }
     return CarryOut(state_.OnEnded(ended.error, ended.is_cancelled));
   }
   const absl::Status cause = std::get<RequestInbox::WorkerLost>(inbox_.front()).cause;
@@ -148,6 +152,8 @@ RequestState::Output PromptRun::TakeTokens(const GeneratedTokens& tokens) {
     }
     if (before != absl::InfiniteDuration()) {
       const double gap = absl::ToDoubleSeconds(now - before) / static_cast<double>(num_new);
+      sum_of_gaps_ += now - before;
+      num_gaps_ += num_new;
       for (int64_t i = 0; i < num_new; ++i) parts_.metrics->inter_token_latency.Observe(gap);
     }
   }

@@ -96,6 +96,8 @@ class PromptRun final {
   absl::Duration look_at_ = absl::InfiniteDuration();  // for a pair; before the first attempt or between two only
   absl::Duration looks_since_;                         // while look_at_ is finite
   absl::Duration sent_at_;                             // the latest attempt
+  absl::Duration sum_of_gaps_ = absl::ZeroDuration();  // between tokens, of all choices
+  int64_t num_gaps_ = 0;
   std::string pair_;
   uint64_t request_id_ = 0;
 };

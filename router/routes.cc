@@ -204,6 +204,7 @@ void Routes::PostStatus() {
   StatusBoard::Word word;
   word.requests = parts_.pipeline->Requests(kRequestsShownMax);
   word.text = StatuszText(instance_, parts_.cluster->view(), *parts_.admission, word.requests);
+  if (parts_.shortage != nullptr) absl::StrAppend(&word.text, "\npool short: ", parts_.shortage->ToString(), "\n");
   word.num_in_flight = parts_.admission->num_in_flight();
   word.num_waiting = parts_.admission->num_waiting();
   word.posted_at = parts_.clock->Now();

@@ -17,6 +17,7 @@
 #include "router/discovery/worker_directory.h"
 #include "router/http/http_server.h"
 #include "router/openai/models_response.h"
+#include "router/pool_shortage.h"
 #include "router/preparation_threads.h"
 #include "router/readiness.h"
 #include "router/request_pipeline.h"
@@ -44,7 +45,8 @@ class Routes final : public HttpHandler {
     Readiness* readiness = nullptr;
     StatusBoard* status_board = nullptr;
     const TimelineStore* timelines = nullptr;
-    int shard = 0;  // among those of readiness
+    const PoolShortage* shortage = nullptr;  // nullptr: another shard says it
+    int shard = 0;                           // among those of readiness
   };
   Routes(const Parts& parts, std::string instance, ModelCard model_card);
 

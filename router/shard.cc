@@ -17,6 +17,7 @@
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "proto/protocol_version.h"
 #include "router/cluster.h"
@@ -69,6 +70,22 @@ ModelCard CardOf(const ModelContext& context) {
   return {context.served_model_name, absl::ToUnixSeconds(base::RealClock().WallTime()), context.context_length};
 }
 
+bool TakesRequests(const WorkerView& worker) { return worker.is_up && !worker.is_draining && !worker.is_removed; }
+
+PoolSnapshot PoolSnapshotOf(const ClusterView& view, double finished, double late, double slow) {
+  PoolSnapshot snapshot{.finished_answers = finished, .late_first_tokens = late, .slow_answers = slow};
+  for (const PrefillView& worker : view.prefills) {
+    if (!TakesRequests(worker)) continue;
+    snapshot.prefills.push_back({worker.incarnation, worker.load.waiting_tokens, worker.load.prompt_tokens});
+  }
+  for (const DecodeView& worker : view.decodes) {
+    if (!TakesRequests(worker)) continue;
+    snapshot.decodes.push_back({worker.load.kv_pages_free, worker.load.kv_pages_total, worker.load.running_sequences,
+                                worker.load.waiting_requests});
+  }
+  return snapshot;
+}
+
 int CountUp(const auto& workers) {
   int count = 0;
   for (const WorkerView& worker : workers) count += worker.is_up ? 1 : 0;
@@ -115,9 +132,11 @@ class Shard::Loop final {
                  .readiness = shared.readiness,
                  .status_board = shared.status_board,
                  .timelines = shared.timelines,
+                 .shortage = shard_ == 0 ? &shortage_ : nullptr,
                  .shard = shard_},
                 options.instance, CardOf(*shared.context)),
-        own_stall_(options.link_times.silence_max) {
+        own_stall_(options.link_times.silence_max),
+        shortage_judge_(options.shortage) {
     shared.abort_relay->Join([poster = poster_](std::function<void()> work) { poster->Post(std::move(work)); },
                              [this](const std::string& id) { return pipeline_.Abort(id); });
   }
@@ -186,6 +205,7 @@ class Shard::Loop final {
     cluster_.Tick(clock_.Now());
     shared_.readiness->Post(shard_, CheckReady(cluster_.view()));
     UpdateGauges();
+    if (shard_ == 0) JudgePools();
     if (clock_.Now() >= status_due_at_) {
       status_due_at_ = clock_.Now() + StatusBoard::kPostInterval;
       routes_.PostStatus();
@@ -214,6 +234,23 @@ class Shard::Loop final {
                   {"connections", server_->num_connections()});
     }
     std::exchange(drained_, nullptr)->Notify();
+  }
+
+  // The first shard speaks for the process: every shard is told the loads of all workers, and answers are counted
+  // together.
+  void JudgePools() {
+    const bool prefill_was_short = shortage_.prefill.is_short, decode_was_short = shortage_.decode.is_short;
+    RouterMetrics& metrics = *shared_.metrics;
+    shortage_ = shortage_judge_.Observe(PoolSnapshotOf(cluster_.view(), metrics.finished_answers.Value(),
+                                                       metrics.late_first_tokens.Value(), metrics.slow_answers.Value()),
+                                        clock_.Now());
+    metrics.prefill_pool_short.Set(shortage_.prefill.is_short ? 1 : 0);
+    metrics.decode_pool_short.Set(shortage_.decode.is_short ? 1 : 0);
+    metrics.prefill_workers_suggested.Set(shortage_.prefill.num_suggested);
+    metrics.decode_workers_suggested.Set(shortage_.decode.num_suggested);
+    if (prefill_was_short != shortage_.prefill.is_short || decode_was_short != shortage_.decode.is_short) {
+      LOG_INFO("which pool is short has changed", {"short", shortage_.ToString()});
+    }
   }
 
   // Gauges are sums over the shards: each adds what has changed since its last word.
@@ -274,6 +311,8 @@ class Shard::Loop final {
   absl::Duration refuse_at_ = absl::InfiniteDuration();
   Cluster::Counters counted_;
   base::OwnStall own_stall_;
+  PoolShortageJudge shortage_judge_;
+  PoolShortage shortage_;  // of the first shard
   absl::Duration drain_deadline_ = absl::InfiniteDuration();
   absl::Notification* drained_ = nullptr;
   bool is_refusing_ = false;

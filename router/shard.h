@@ -21,6 +21,7 @@
 #include "router/http/http_limits.h"
 #include "router/http/http_server.h"
 #include "router/metrics.h"
+#include "router/pool_shortage.h"
 #include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/readiness.h"
@@ -45,6 +46,7 @@ class Shard final {
     Admission::Limits admission = {.in_flight_max = 1024, .waiting_max = 0};
     HttpLimits http;
     PipelineSettings pipeline;
+    PoolShortageJudge::Limits shortage;
   };
   struct Shared {  // outlives the shards
     const ModelContext* context = nullptr;

@@ -45,6 +45,8 @@ def test_a_prefill_pool_is_scaled_by_queued_tokens_and_decode_by_room_and_pace()
     text = {o["metadata"]["name"]: yaml.safe_dump(o) for o in build("autoscaling/keda")}
     assert "tandem_num_queue_tokens" in text["tandem-prefill"]
     assert "tandem_kv_pages_used" in text["tandem-decode"] and "inter_token_latency" in text["tandem-decode"]
+    for pool in ("prefill", "decode"):
+        assert f'tandem_router_pool_workers_suggested{{role="router",pool="{pool}"}}' in text[f"tandem-{pool}"]
 
 
 @each
