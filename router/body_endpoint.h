@@ -26,4 +26,9 @@ struct BodyEndpointParts {  // outlive the exchanges
 
 void ServeBody(const BodyEndpointParts& parts, std::shared_ptr<Exchange> exchange, AnswerBody answer);
 
+// Of a body that asks for an answer of the model: prepared as ServeBody()'s, and answered on the shard's thread.
+using PrepareBody = absl::StatusOr<PreparedRequest> (*)(absl::string_view body, const ModelContext& context);
+void ServePrepared(const BodyEndpointParts& parts, std::shared_ptr<Exchange> exchange, PrepareBody prepare,
+                   std::function<std::string(const PreparedRequest& prepared)> answer);
+
 }  // namespace tandem::router

@@ -233,6 +233,30 @@ TEST_F(EndpointsTest, HealthGenerateIsARealRequest) {
   EXPECT_EQ(client.ReadResponse().status, 500);
 }
 
+TEST_F(EndpointsTest, ARouteIsToldAndNothingIsSent) {
+  StartPair();
+  const std::string body = R"({"model":"m","prompt":"hi"})";
+  const std::string on_a_thread = absl::StrCat(body, std::string(size_t{64} << 10, ' '));  // too large for the loop
+  for (const std::string& asked : {body, on_a_thread}) {
+    const RawClient::Response response = AskPost("/debug/route", asked);
+    EXPECT_EQ(response.status, 200) << response.body;
+    const json::value route = json::parse(response.body);
+    EXPECT_EQ(route.at("needs_tokens").as_int64(), 4);
+    EXPECT_EQ(route.at("pairs_total").as_int64(), 1);
+    EXPECT_EQ(route.at("choice").at("prefill"), route.at("pairs").at(0).at("prefill"));
+  }
+  EXPECT_EQ(AskPost("/debug/route", R"({"model":"x"})").status, 400);
+  EXPECT_EQ(AskGet("/debug/route").status, 405);
+  // The first that decode hears of is the first that was meant.
+  RawClient client(port());
+  client.Send(Post("/v1/completions", R"({"model":"m","prompt":"other","max_tokens":1})"));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  EXPECT_EQ(request.prompt.size(), 6u);
+  decode_->SendTokens(request.key, 0, {'a'}, proto::FINISH_REASON_LENGTH);
+  decode_->SendEnded(request.key);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
 TEST_F(EndpointsTest, HealthGenerateFailsWithoutAPair) {
   StartShard();
   EXPECT_EQ(AskGet("/health_generate").status, 503);
@@ -340,6 +364,7 @@ TEST_F(EndpointsTest, PathsTakeTheKeysOfTheirKind) {
     EXPECT_EQ(status(path, "client-key"), 401) << path;
     EXPECT_EQ(status(path, "admin-key"), 200) << path;
   }
+  EXPECT_EQ(AskPost("/debug/route", "{}").status, 401);
   const RawClient::Response refused = AskPost("/v1/chat/completions", "{}");
   EXPECT_EQ(refused.status, 401);
   EXPECT_TRUE(absl::StrContains(refused.head, "\r\nWWW-Authenticate: Bearer\r\n"));

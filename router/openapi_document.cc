@@ -392,6 +392,8 @@ std::string OpenApiDocument(const OpenApiLimits& limits) {
       {"/statusz", Text("get", "what runs, as tables")},
       {"/dashboard", Text("get", "a page of the router's state, and a chat box", "text/html")},
       {"/debug/state", Get("the state that the page shows")},
+      {"/debug/route", Post("the pair that a request would get now, and why",
+                            AnyOf({ChatRequestSchema(limits), CompletionRequestSchema(limits)}), {})},
       {"/debug/requests", Get("requests that run, ended last, or waited longest")},
       {"/debug/requests/{id}", WithId(Get("what happened to one request, and when"))},
       {"/openapi.json", Get("this document")},

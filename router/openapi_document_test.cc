@@ -240,6 +240,7 @@ TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
                            "/health_generate",
                            "/dashboard",
                            "/debug/state",
+                           "/debug/route",
                            "/workers",
                            "/workers/{id}",
                            "/workers/{id}/drain",
@@ -252,7 +253,7 @@ TEST(OpenApiDocumentTest, HasEveryPathAndEverySpellingOfIt) {
                            "/debug/requests/{id}"}) {
     EXPECT_TRUE(paths.contains(path)) << path;
   }
-  EXPECT_EQ(paths.size(), 29u);
+  EXPECT_EQ(paths.size(), 30u);
 }
 
 TEST(OpenApiDocumentTest, HasEveryPathWithItsErrors) {

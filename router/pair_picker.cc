@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "proto/page_key.h"
+#include "router/worker_state.h"
 
 namespace tandem::router {
 namespace {
@@ -18,10 +20,14 @@ int64_t CountPresent(const auto& workers) {
   return std::count_if(workers.begin(), workers.end(), [](const WorkerView& w) { return !w.address.empty(); });
 }
 
-bool IsUsable(const DecodeView& decode, const PrefillView& prefill) {
-  if (!TakesRequests(decode) || !TakesRequests(prefill)) return false;
+bool IsLinked(const DecodeView& decode, const PrefillView& prefill) {
   const auto peer = decode.peers.find(prefill.bootstrap_address);
   return peer != decode.peers.end() && peer->second.is_usable;
+}
+
+std::string WhyNotLinked(const DecodeView& decode, const PrefillView& prefill) {
+  const auto peer = decode.peers.find(prefill.bootstrap_address);
+  return peer == decode.peers.end() ? "not reported yet" : peer->second.detail;
 }
 
 // The most tokens of one sequence that the worker can hold.
@@ -43,6 +49,13 @@ void AppendWorkerReason(std::string& out, const char* role, const WorkerView& wo
   }
 }
 
+// Of one that gets nothing.
+std::string WhyOut(const WorkerView& worker) {
+  const WorkerState state = StateOf(worker);
+  const bool has_detail = state == WorkerState::kDown && !worker.detail.empty();
+  return absl::StrCat(WorkerStateName(state), has_detail ? ": " : "", has_detail ? worker.detail : "");
+}
+
 // Why no pair is usable: names every worker and every pair that could be one.
 std::string WhyNone(const ClusterView& view) {
   const auto count = [](const auto& workers) {
@@ -57,9 +70,8 @@ std::string WhyNone(const ClusterView& view) {
     if (!TakesRequests(decode)) continue;
     for (const PrefillView& prefill : view.prefills) {
       if (!TakesRequests(prefill)) continue;
-      const auto peer = decode.peers.find(prefill.bootstrap_address);
       absl::StrAppend(&why, "; decode ", decode.address, " cannot use prefill ", prefill.address, ": ",
-                      peer == decode.peers.end() ? "not reported yet" : peer->second.detail);
+                      WhyNotLinked(decode, prefill));
     }
   }
   return why;
@@ -102,18 +114,19 @@ struct Candidate {
 class PairSearch {
  public:
   PairSearch(const ClusterView& view, const PairRequest& request, bool with_ejected_prefills, bool with_ejected_decodes)
-      : view_(view), request_(request) {
-    for (size_t d = 0; d < view.decodes.size(); ++d) {
-      for (size_t p = 0; p < view.prefills.size(); ++p) {
-        if (!IsUsable(view.decodes[d], view.prefills[p])) continue;
-        if (view.decodes[d].is_ejected && !with_ejected_decodes) continue;
-        if (view.prefills[p].is_ejected && !with_ejected_prefills) continue;
-        const uint64_t pair_tokens_max = std::min(TokensMax(view.decodes[d]), TokensMax(view.prefills[p]));
-        tokens_max_ = std::max(tokens_max_, pair_tokens_max);
-        if (request.num_tokens > pair_tokens_max) continue;
-        candidates_.push_back({static_cast<int>(d), static_cast<int>(p)});
-        best_cached_ = std::max(best_cached_, CachedAt(static_cast<int>(p)));
-        best_rate_ = std::max(best_rate_, RateOf(candidates_.back()));
+      : view_(view),
+        request_(request),
+        with_ejected_prefills_(with_ejected_prefills),
+        with_ejected_decodes_(with_ejected_decodes) {
+    for (int d = 0; d < static_cast<int>(view.decodes.size()); ++d) {
+      for (int p = 0; p < static_cast<int>(view.prefills.size()); ++p) {
+        const Candidate pair = {d, p};
+        const Bar bar = BarOf(pair);
+        if (bar == Bar::kNone || bar == Bar::kSize) tokens_max_ = std::max(tokens_max_, TokensMaxOf(pair));
+        if (bar != Bar::kNone) continue;
+        candidates_.push_back(pair);
+        best_cached_ = std::max(best_cached_, CachedAt(p));
+        best_rate_ = std::max(best_rate_, RateOf(pair));
       }
     }
   }
@@ -145,9 +158,67 @@ class PairSearch {
     }
     return Cheapest(candidates_);
   }
+  PairSurvey Survey(size_t num_max) const {
+    PairSurvey survey{.choice = Pick(), .num_pairs = num_candidates()};
+    survey.pairs.reserve(candidates_.size());
+    for (const Candidate& pair : candidates_) {
+      survey.pairs.push_back({pair.prefill, pair.decode, CostOf(pair), {}, CachedAt(pair.prefill)});
+      if (request_.policy == PairPolicy::kPrefix) survey.pairs.back().parts = PartsOf(pair);
+    }
+    const size_t num_listed = std::min(num_max, survey.pairs.size());
+    const auto listed_end = survey.pairs.begin() + static_cast<ptrdiff_t>(num_listed);
+    std::partial_sort(survey.pairs.begin(), listed_end, survey.pairs.end(),
+                      [](const WeighedPair& a, const WeighedPair& b) {
+                        return std::tie(a.cost, a.decode, a.prefill) < std::tie(b.cost, b.decode, b.prefill);
+                      });
+    survey.pairs.resize(num_listed);
+    ListExcluded(num_max, &survey);
+    return survey;
+  }
   int num_candidates() const { return static_cast<int>(candidates_.size()); }
 
  private:
+  // Why a pair cannot have the request.
+  enum class Bar { kNone, kWorker, kLink, kSize };
+
+  static bool IsOut(const WorkerView& worker, bool with_ejected) {
+    return !TakesRequests(worker) || (worker.is_ejected && !with_ejected);
+  }
+  bool IsOut(const PrefillView& prefill) const { return IsOut(prefill, with_ejected_prefills_); }
+  bool IsOut(const DecodeView& decode) const { return IsOut(decode, with_ejected_decodes_); }
+  uint64_t TokensMaxOf(const Candidate& pair) const {
+    return std::min(TokensMax(view_.decodes[pair.decode]), TokensMax(view_.prefills[pair.prefill]));
+  }
+  Bar BarOf(const Candidate& pair) const {
+    const PrefillView& prefill = view_.prefills[pair.prefill];
+    const DecodeView& decode = view_.decodes[pair.decode];
+    if (IsOut(decode) || IsOut(prefill)) return Bar::kWorker;
+    if (!IsLinked(decode, prefill)) return Bar::kLink;
+    return request_.num_tokens > TokensMaxOf(pair) ? Bar::kSize : Bar::kNone;
+  }
+  void ListExcluded(size_t num_max, PairSurvey* survey) const {
+    const auto add = [&](int prefill, int decode, const auto& why) {
+      ++survey->num_excluded;
+      if (survey->excluded.size() < num_max) survey->excluded.push_back({prefill, decode, why()});
+    };
+    const auto is_listed = [&](const auto& worker) { return IsOut(worker) && !worker.address.empty(); };
+    for (int p = 0; p < static_cast<int>(view_.prefills.size()); ++p) {
+      if (is_listed(view_.prefills[p])) add(p, -1, [&] { return WhyOut(view_.prefills[p]); });
+    }
+    for (int d = 0; d < static_cast<int>(view_.decodes.size()); ++d) {
+      if (is_listed(view_.decodes[d])) add(-1, d, [&] { return WhyOut(view_.decodes[d]); });
+    }
+    for (int d = 0; d < static_cast<int>(view_.decodes.size()); ++d) {
+      for (int p = 0; p < static_cast<int>(view_.prefills.size()); ++p) {
+        const Bar bar = BarOf({d, p});
+        if (bar == Bar::kLink) {
+          add(p, d, [&] { return absl::StrCat("not linked: ", WhyNotLinked(view_.decodes[d], view_.prefills[p])); });
+        } else if (bar == Bar::kSize) {
+          add(p, d, [&] { return absl::StrCat("too small: holds ", TokensMaxOf({d, p}), " tokens"); });
+        }
+      }
+    }
+  }
   int64_t CachedAt(int prefill) const {
     const auto place = static_cast<size_t>(prefill);
     return place < request_.cached_tokens.size() ? request_.cached_tokens[place] : 0;
@@ -221,6 +292,8 @@ class PairSearch {
 
   const ClusterView& view_;
   const PairRequest& request_;
+  const bool with_ejected_prefills_;
+  const bool with_ejected_decodes_;
   std::vector<Candidate> candidates_;
   uint64_t tokens_max_ = 0;  // over all usable pairs
   int64_t best_cached_ = 0;
@@ -235,11 +308,23 @@ PairPolicy PairPolicyOf(absl::string_view name) {
   return static_cast<PairPolicy>(found - std::begin(kPairPolicyNames));
 }
 
+namespace {
+
+// Among those that are not ejected, unless that leaves nothing.
+PairSearch SearchFor(const ClusterView& view, const PairRequest& request) {
+  PairSearch search(view, request, MostAreEjected(view.prefills), MostAreEjected(view.decodes));
+  if (search.num_candidates() > 0) return search;
+  return PairSearch(view, request, /*with_ejected_prefills=*/true, /*with_ejected_decodes=*/true);
+}
+
+}  // namespace
+
 absl::StatusOr<PairChoice> PickPair(const ClusterView& view, const PairRequest& request) {
-  absl::StatusOr<PairChoice> choice =
-      PairSearch(view, request, MostAreEjected(view.prefills), MostAreEjected(view.decodes)).Pick();
-  if (choice.ok()) return choice;
-  return PairSearch(view, request, /*with_ejected_prefills=*/true, /*with_ejected_decodes=*/true).Pick();
+  return SearchFor(view, request).Pick();
+}
+
+PairSurvey SurveyPairs(const ClusterView& view, const PairRequest& request, size_t num_max) {
+  return SearchFor(view, request).Survey(num_max);
 }
 
 absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn) {

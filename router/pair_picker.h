@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -80,6 +81,34 @@ int64_t LoadOf(const WorkerView& worker);
 absl::StatusOr<PairChoice> PickPair(const ClusterView& view, const PairRequest& request);
 // By least load.
 absl::StatusOr<PairChoice> PickPair(const ClusterView& view, uint64_t num_tokens, uint64_t turn);
+
+// A pair that could have the request.
+struct WeighedPair {
+  int prefill = -1;
+  int decode = -1;
+  int64_t cost = 0;  // that the policy compares; of round_robin and random, which compare none, as of least_load
+  PairCost parts;    // of prefix
+  int64_t cached_tokens = 0;
+};
+
+// A worker that gets nothing now, the other place then being -1, or two that do and cannot have this request together.
+struct ExcludedPair {
+  int prefill = -1;
+  int decode = -1;
+  std::string why;
+};
+
+// PickPair()'s choice, and all that it was made from.
+struct PairSurvey {
+  absl::StatusOr<PairChoice> choice;
+  std::vector<WeighedPair> pairs;  // the cheapest first
+  std::vector<ExcludedPair> excluded;
+  int num_pairs = 0;  // of which pairs has the first
+  int num_excluded = 0;
+};
+
+// At most num_max pairs, and as many excluded ones: workers first. O(pairs x log(num_max)).
+PairSurvey SurveyPairs(const ClusterView& view, const PairRequest& request, size_t num_max);
 
 int CountUsablePairs(const ClusterView& view);
 

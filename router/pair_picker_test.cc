@@ -4,7 +4,9 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "router/testing/healthy_view.h"
@@ -100,6 +102,81 @@ TEST(PairPickerTest, PicksACheapestUsablePairOfAnyView) {
     EXPECT_EQ(choice->num_candidates, static_cast<int>(candidates.size()));
   }
   EXPECT_GT(num_picked, 500);
+}
+
+// Of any view and policy: the pick itself, every candidate once at its cost, and a reason for every other pair.
+TEST(PairPickerTest, ASurveyIsThePickAndAllThatItWasMadeFrom) {
+  std::mt19937 random(11);
+  int num_excluded = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const ClusterView view = RandomView(random);
+    const std::vector<int64_t> cached = {static_cast<int64_t>(random() % 64), 0, 64};
+    PairRequest request{.num_tokens = random() % 200, .turn = random(), .random = random(), .routing_key = random()};
+    request.policy = static_cast<PairPolicy>(round % 6);
+    request.cached_tokens = cached;
+    const PairSurvey survey = SurveyPairs(view, request, 64);
+    const absl::StatusOr<PairChoice> choice = PickPair(view, request);
+    ASSERT_EQ(survey.choice.status(), choice.status());
+    if (choice.ok()) {
+      ASSERT_EQ(survey.choice->prefill, choice->prefill);
+      ASSERT_EQ(survey.choice->decode, choice->decode);
+    }
+    const auto candidates = Candidates(view, request.num_tokens);
+    ASSERT_EQ(survey.pairs.size(), candidates.size());
+    ASSERT_EQ(survey.num_pairs, static_cast<int>(candidates.size()));
+    std::map<std::pair<int, int>, std::string> told;
+    for (const WeighedPair& pair : survey.pairs) {
+      ASSERT_TRUE(candidates.contains({pair.decode, pair.prefill}));
+      if (request.policy == PairPolicy::kLeastLoad) {
+        ASSERT_EQ(pair.cost, candidates.at({pair.decode, pair.prefill}));
+      }
+      if (request.policy == PairPolicy::kPrefix) {
+        ASSERT_EQ(pair.cost, pair.parts.total());
+        ASSERT_EQ(pair.cached_tokens, cached[static_cast<size_t>(pair.prefill)]);
+      }
+      ASSERT_TRUE(told.emplace(std::pair(pair.decode, pair.prefill), "").second);
+    }
+    for (size_t i = 1; i < survey.pairs.size(); ++i) ASSERT_LE(survey.pairs[i - 1].cost, survey.pairs[i].cost);
+    if (request.policy == PairPolicy::kPrefix && choice.ok()) {
+      ASSERT_EQ(survey.pairs.front().cost, choice->cost);
+    }
+    std::set<int> prefills_out, decodes_out;
+    for (const ExcludedPair& excluded : survey.excluded) {
+      ASSERT_FALSE(excluded.why.empty());
+      if (excluded.decode < 0) {
+        ASSERT_TRUE(prefills_out.insert(excluded.prefill).second);
+      } else if (excluded.prefill < 0) {
+        ASSERT_TRUE(decodes_out.insert(excluded.decode).second);
+      } else {
+        ASSERT_TRUE(told.emplace(std::pair(excluded.decode, excluded.prefill), excluded.why).second);
+      }
+    }
+    for (int d = 0; d < static_cast<int>(view.decodes.size()); ++d) {
+      for (int p = 0; p < static_cast<int>(view.prefills.size()); ++p) {
+        const bool is_worker_out = decodes_out.contains(d) || prefills_out.contains(p);
+        ASSERT_NE(told.contains({d, p}), is_worker_out) << d << " " << p;
+      }
+    }
+    ASSERT_EQ(survey.num_excluded, static_cast<int>(survey.excluded.size()));
+    num_excluded += survey.num_excluded;
+  }
+  EXPECT_GT(num_excluded, 1000);
+}
+
+TEST(PairPickerTest, ASurveyListsTheCheapestOfMany) {
+  ClusterView view = HealthyView(10, 10);
+  for (int p = 0; p < 10; ++p) view.prefills[p].load.waiting_requests = static_cast<uint32_t>(10 - p);
+  for (DecodeView& decode : view.decodes) decode.peers["boot9"].is_usable = false;
+  const PairSurvey survey = SurveyPairs(view, {.num_tokens = 1}, 7);
+  EXPECT_EQ(survey.num_pairs, 90);
+  EXPECT_EQ(survey.num_excluded, 10);
+  EXPECT_EQ(survey.excluded.size(), 7u);
+  ASSERT_EQ(survey.pairs.size(), 7u);
+  for (int d = 0; d < 7; ++d) {
+    EXPECT_EQ(survey.pairs[d].prefill, 8) << "the one with the least in line of those that are linked";
+    EXPECT_EQ(survey.pairs[d].decode, d);
+    EXPECT_EQ(survey.pairs[d].cost, 2);
+  }
 }
 
 TEST(PairPickerTest, EqualPairsAreUsedInRotation) {

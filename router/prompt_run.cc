@@ -6,30 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
-#include "proto/page_key.h"
+#include "router/pair_question.h"
 
 namespace tandem::router {
-
-namespace {
-
-// Prompts that begin alike, by their first pages, meet; where the client names a salt, by that alone.
-uint64_t RoutingKeyOf(const GenerateOrder& order) {
-  constexpr size_t kNumPages = 4;
-  if (!order.cache_salt.empty()) return proto::HashText(order.cache_salt);
-  const size_t num_tokens = std::min(order.prompt.size(), kNumPages * proto::kPageKeyTokens + 1);
-  const std::vector<uint64_t> keys =
-      PageKeysOf(absl::MakeConstSpan(order.prompt).first(num_tokens), "", PageKeyRules{.domain = 1});
-  if (!keys.empty()) return keys.back();
-  uint64_t key = 0;
-  for (const TokenId token : order.prompt) key = proto::RootPageKey(key ^ token, "");
-  return key;
-}
-
-}  // namespace
 
 PromptRun::PromptRun(const Parts& parts, const RequestState::Params& params, GenerateOrder order, int index,
                      std::string log_id, std::function<void()> wake)
@@ -49,25 +31,8 @@ PromptRun::~PromptRun() {
 
 absl::StatusOr<PairChoice> PromptRun::Pick() {
   const ClusterView& view = parts_.cluster->view();
-  std::vector<int64_t> cached_tokens;
-  PairRequest request{.num_tokens = order_.prompt.size() + 1, .policy = parts_.policy, .turn = (*parts_.turn)++};
-  switch (parts_.policy) {
-    case PairPolicy::kPrefix:
-      cached_tokens = parts_.cluster->CachedTokens(order_.prompt, order_.cache_salt);
-      request.cached_tokens = cached_tokens;
-      break;
-    case PairPolicy::kConsistentHash:
-      request.routing_key = RoutingKeyOf(order_);
-      break;
-    case PairPolicy::kRandom:
-    case PairPolicy::kPowerOfTwo:
-      request.random = base::RandomId();
-      break;
-    case PairPolicy::kLeastLoad:
-    case PairPolicy::kRoundRobin:
-      break;
-  }
-  absl::StatusOr<PairChoice> pair = PickPair(view, request);
+  const PairQuestion question(order_, *parts_.cluster, parts_.policy, (*parts_.turn)++);
+  absl::StatusOr<PairChoice> pair = PickPair(view, question.request());
   if (!pair.ok()) return pair;
   pair_ = pair->Explain(view);
   parts_.metrics->routed_cached_tokens.Increment(static_cast<double>(pair->cached_tokens));

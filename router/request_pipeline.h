@@ -24,6 +24,7 @@
 #include "router/http/exchange.h"
 #include "router/metrics.h"
 #include "router/pair_picker.h"
+#include "router/pair_question.h"
 #include "router/preparation_threads.h"
 #include "router/prepared_request.h"
 #include "router/request_view.h"
@@ -105,6 +106,10 @@ class RequestPipeline final {
   // The oldest, at most num_max.
   std::vector<RequestView> Requests(size_t num_max) const;
   size_t num_requests() const { return runs_.size(); }
+  // What a prompt that came now would ask the picker.
+  PairQuestion NextQuestion(const GenerateOrder& order) const {
+    return PairQuestion(order, *parts_.cluster, settings_.policy, turn_);
+  }
 
  private:
   class Run;  // one request under way

@@ -22,6 +22,8 @@
 #include "router/openai/api_error.h"
 #include "router/openapi_document.h"
 #include "router/pair_picker.h"
+#include "router/pair_question.h"
+#include "router/route_answer.h"
 #include "router/statusz.h"
 #include "router/timeline/timeline_text.h"
 #include "router/tokenize_answers.h"
@@ -140,6 +142,7 @@ const Routes::Route Routes::kRoutes[] = {
     {"/workers/", "GET, HEAD, POST, DELETE", kAdmin, nullptr, nullptr, &Routes::ServeWorker},
     {"/statusz", kGet, kAdmin, nullptr, nullptr, &Routes::ServeStatusz},
     {"/debug/state", kGet, kAdmin, nullptr, nullptr, &Routes::ServeState},
+    {"/debug/route", kPost, kAdmin, nullptr, nullptr, &Routes::ServeRoute},
     {kTimelinesPath, kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
     {"/debug/requests/", kGet, kAdmin, nullptr, nullptr, &Routes::ServeTimelines},
 
@@ -349,6 +352,13 @@ void Routes::ServeState(Exchanged exchange) {
   sources.board = parts_.status_board;
   sources.timelines = parts_.timelines;
   exchange->Respond(Text(200, DashboardState(sources), kJson));
+}
+
+void Routes::ServeRoute(Exchanged exchange) {
+  ServePrepared(body_parts_, std::move(exchange), PrepareRoute, [this](const PreparedRequest& prepared) {
+    const PairQuestion question = parts_.pipeline->NextQuestion(prepared.orders.front());
+    return RouteAnswer(parts_.cluster->view(), question.request());
+  });
 }
 
 void Routes::ServePage(Exchanged exchange) {

@@ -86,6 +86,7 @@ class Routes final : public HttpHandler {
   void ServeTimelines(Exchanged exchange);
   void ServeStatusz(Exchanged exchange);
   void ServeState(Exchanged exchange);
+  void ServeRoute(Exchanged exchange);
   void ServePage(Exchanged exchange);
   absl::Status ReadinessOfAllShards();
   RouterLoad LoadOfAllShards() const;
