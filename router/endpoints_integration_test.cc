@@ -184,6 +184,21 @@ TEST_F(EndpointsTest, AnAbortNamesOnePromptOrEveryRequest) {
   }
 }
 
+TEST_F(EndpointsTest, WhatIsAbortedBeforeItsFirstTokenHasNoTimeToIt) {
+  StartPair();
+  RawClient client(port());
+  client.Send(Post("/generate", R"({"text":"x","rid":"early"})"));
+  decode_->AwaitRequest();
+  EXPECT_EQ(json::parse(AskPost("/abort_request", R"({"rid":"early"})").body), json::parse(R"({"aborted":1})"));
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  client.Send(Post("/generate", R"({"text":"x","sampling_params":{"max_new_tokens":1}})"));
+  const FakeWorker::Request request = decode_->AwaitRequest();
+  decode_->SendTokens(request.key, 0, {'a'}, proto::FINISH_REASON_LENGTH);
+  decode_->SendEnded(request.key);
+  EXPECT_EQ(client.ReadResponse().status, 200);
+  AwaitMetric("tandem_time_to_first_token_seconds_count{role=\"router\"}", 1.0);
+}
+
 TEST_F(EndpointsTest, ChatHasIdsAndAbortsToo) {
   StartPair();
   RawClient client(port());
