@@ -43,7 +43,7 @@ Engine::Engine(const EngineOptions& options, const base::Clock& clock, model::Mo
       scheduler_(options.batch),
       constraints_(options.vocabulary),
       drawer_(executor.vocab_size(), constraints_),
-      runner_(executor, drawer_),
+      runner_(executor, drawer_, options.batch.num_rows_max),
       speculation_(options.speculative),
       drafter_(executor, drawer_, options.batch.num_rows_max),
       pages_(pool.layout().num_pages),

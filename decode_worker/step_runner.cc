@@ -1,10 +1,30 @@
 #include "decode_worker/step_runner.h"
 
+#include <cstddef>
 #include <numeric>
 
+#include "base/check.h"
 #include "base/status_macros.h"
 
 namespace tandem::decode {
+
+namespace {
+
+absl::Span<std::byte> BytesOf(std::vector<float>& floats) {
+  return {reinterpret_cast<std::byte*>(floats.data()), floats.capacity() * sizeof(float)};
+}
+
+}  // namespace
+
+StepRunner::StepRunner(model::ModelExecutor& executor, TokenDrawer& drawer, int num_rows_max)
+    : executor_(executor), drawer_(drawer) {
+  logits_.reserve(static_cast<size_t>(num_rows_max) * static_cast<size_t>(executor.vocab_size()));
+  is_pinned_ = executor.PinHostMemory(BytesOf(logits_)).ok();
+}
+
+StepRunner::~StepRunner() {
+  if (is_pinned_) executor_.UnpinHostMemory(BytesOf(logits_));
+}
 
 absl::Status StepRunner::Forward(bool wants_hidden) {
   const model::RowBatch batch{.tokens = tokens_, .segments = segments_, .logits_rows = logits_rows_};
@@ -30,6 +50,7 @@ absl::StatusOr<absl::Span<const StepRunner::Result>> StepRunner::Run(absl::Span<
   logits_rows_.resize(tokens_.size());
   std::iota(logits_rows_.begin(), logits_rows_.end(), 0);
   const size_t vocab_size = executor_.vocab_size();
+  TANDEM_CHECK(tokens_.size() * vocab_size <= logits_.capacity(), "a step has more rows than it may have");
   logits_.resize(tokens_.size() * vocab_size);
   RETURN_IF_ERROR(Forward(wants_hidden));
 

@@ -31,7 +31,11 @@ struct StepRows {
 
 class StepRunner final {
  public:
-  StepRunner(model::ModelExecutor& executor, TokenDrawer& drawer) : executor_(executor), drawer_(drawer) {}
+  // num_rows_max: of one step. Takes the memory of their logits.
+  StepRunner(model::ModelExecutor& executor, TokenDrawer& drawer, int num_rows_max);
+  ~StepRunner();
+  StepRunner(const StepRunner&) = delete;
+  StepRunner& operator=(const StepRunner&) = delete;
 
   using Draw = absl::StatusOr<model::SampledToken>;
   // Of the rows of one sequence that hold, in their order.
@@ -50,7 +54,8 @@ class StepRunner final {
   std::vector<int32_t> tokens_;
   std::vector<model::Segment> segments_;
   std::vector<int32_t> logits_rows_;
-  std::vector<float> logits_;
+  std::vector<float> logits_;  // grows no further than it is at first: it may be pinned
+  bool is_pinned_ = false;
   std::vector<kernels::Bf16> hidden_;
   std::vector<Draw> drawn_;
   std::vector<Result> results_;

@@ -105,6 +105,8 @@ class DeepseekModel final : public ModelExecutor {
 
   absl::Status PagesArrived(absl::Span<const int32_t> pages) override { return kv_.TakeOver(pages); }
   absl::Status PagesLeave(absl::Span<const int32_t> pages) override { return kv_.GiveBack(pages); }
+  absl::Status PinHostMemory(absl::Span<std::byte> bytes) override { return backend_.PinHostMemory(bytes); }
+  void UnpinHostMemory(absl::Span<std::byte> bytes) override { backend_.UnpinHostMemory(bytes); }
   absl::Status WriteBack(const Segment& sequence) override;
   void ForgetBuffer(int32_t first_device_page) override;
   const DeviceBufferCounters* device_buffer_counters() const override;

@@ -5,6 +5,7 @@
 // and any batch give the same bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -74,6 +75,11 @@ class ModelExecutor {
   // somebody else to copy. With HiSparse WriteBack comes before. An executor that works on the pool itself has nothing
   // to do.
   virtual absl::Status PagesLeave(absl::Span<const int32_t> pages) { return absl::OkStatus(); }
+
+  // Logits that are given in this host memory come faster from a device, until it is unpinned. Nothing else changes: where
+  // it cannot be done, they are as right.
+  virtual absl::Status PinHostMemory(absl::Span<std::byte> bytes) { return absl::OkStatus(); }
+  virtual void UnpinHostMemory(absl::Span<std::byte> bytes) {}
 
   // ---- HiSparse: the pool is on the host, a sequence's rows see a device buffer (model/device_buffers.h) ----
   // Brings to the pool what a device buffer alone has: the rows of this sequence before first_position that have not

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -258,6 +259,9 @@ absl::StatusOr<Times> TimeCase(model::DeepseekModel& model, const Arguments& arg
                         .page_table = tables[0]});
   }
   std::vector<float> logits(logits_rows.size() * arguments.config.vocab_size);
+  const absl::Span<std::byte> logits_bytes(reinterpret_cast<std::byte*>(logits.data()), logits.size() * sizeof(float));
+  RETURN_IF_ERROR(model.PinHostMemory(logits_bytes));  // as the decode worker does
+  const auto unpin = absl::MakeCleanup([&] { model.UnpinHostMemory(logits_bytes); });
   std::vector<double> seconds;
   const int warm_up_runs = arguments.is_prefill ? 1 : 3;  // the first runs a shape, the second records it
   const base::Clock& clock = base::RealClock();
