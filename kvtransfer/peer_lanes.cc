@@ -8,6 +8,8 @@ namespace tandem::kvtransfer {
 namespace {
 
 constexpr double kCompletionDecay = 0.9;
+constexpr double kHearingDecay = 0.99;
+constexpr absl::Duration kHearingDelayMax = absl::Milliseconds(200);
 
 }  // namespace
 
@@ -29,20 +31,25 @@ int PeerLanes::Pick(absl::Duration now, int avoid) const {
 
 int64_t PeerLanes::WindowBytes(absl::Duration now) const {
   const double rate = lanes_[Pick(now)].bytes_per_second;
-  return std::clamp(static_cast<int64_t>(rate * absl::ToDoubleSeconds(policy_.fetch_window)), policy_.window_bytes_min,
-                    policy_.window_bytes_max);
+  const double bytes = rate * absl::ToDoubleSeconds(policy_.fetch_window + hearing_delay_);
+  return static_cast<int64_t>(
+      std::clamp(bytes, static_cast<double>(policy_.window_bytes_min), static_cast<double>(policy_.window_bytes_max)));
 }
 
-void PeerLanes::CountCompletion(int index, int64_t num_bytes, absl::Duration started, absl::Duration now) {
+void PeerLanes::CountCompletion(int index, int64_t num_bytes, const FetchTimes& times) {
   Lane& lane = lanes_[index];
+  if (times.heard > last_heard_) hearing_delay_ *= kHearingDecay;  // once for all that are heard of together
+  last_heard_ = times.heard;
+  hearing_delay_ = std::min(std::max(times.heard - times.ended, hearing_delay_), kHearingDelayMax);
   if (num_bytes > 0) {
     // Where fetches overlap, only the time since the one before is this one's.
     lane.recent_bytes = lane.recent_bytes * kCompletionDecay + static_cast<double>(num_bytes);
-    lane.recent_seconds =
-        lane.recent_seconds * kCompletionDecay + absl::ToDoubleSeconds(now - std::max(lane.last_completion, started));
+    const absl::Duration took =
+        std::max(times.ended - std::max(lane.last_completion, times.started), absl::ZeroDuration());
+    lane.recent_seconds = lane.recent_seconds * kCompletionDecay + absl::ToDoubleSeconds(took);
     if (lane.recent_seconds > 0) lane.bytes_per_second = lane.recent_bytes / lane.recent_seconds;
   }
-  lane.last_completion = now;
+  lane.last_completion = std::max(lane.last_completion, times.ended);
 }
 
 bool PeerLanes::Strike(int index, absl::Duration now) {

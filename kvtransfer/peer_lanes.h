@@ -17,11 +17,12 @@ struct PeerLane {
 };
 
 struct LanePolicy {
-  // Bytes outstanding at one peer: what its lane moves in this time, within the bounds below. So a cancel is confirmed
-  // soon, however many requests are under way.
+  // Bytes outstanding at one peer: what its lane moves in this time, and while completions wait to be heard of, within
+  // the bounds below. So a lane is busy though its owner looks after it once in a step, and a cancel is confirmed soon,
+  // however many requests are under way.
   absl::Duration fetch_window = absl::Milliseconds(20);
   int64_t window_bytes_min = int64_t{1} << 20;
-  int64_t window_bytes_max = int64_t{64} << 20;
+  int64_t window_bytes_max = int64_t{1} << 30;
   // A lane with two wrong sums within this time is not used for as long again.
   absl::Duration quarantine_window = absl::Seconds(60);
 };
@@ -37,8 +38,13 @@ class PeerLanes final {
   int Pick(absl::Duration now, int avoid = kNone) const;
   int64_t WindowBytes(absl::Duration now) const;
 
+  struct FetchTimes {
+    absl::Duration started;
+    absl::Duration ended;  // at the lane
+    absl::Duration heard;  // by who counts it; not earlier
+  };
   // A fetch of this lane is over, successfully where num_bytes > 0. Updates the measured rate.
-  void CountCompletion(int lane, int64_t num_bytes, absl::Duration started, absl::Duration now);
+  void CountCompletion(int lane, int64_t num_bytes, const FetchTimes& times);
   // A wrong sum came over this lane. True where that puts it into quarantine.
   bool Strike(int lane, absl::Duration now);
 
@@ -61,6 +67,8 @@ class PeerLanes final {
   };
 
   LanePolicy policy_;
+  absl::Duration hearing_delay_;  // the longest of late, slowly forgotten
+  absl::Duration last_heard_;
   std::vector<Lane> lanes_;
 };
 

@@ -1,5 +1,7 @@
 #include "kvtransfer/peer_lanes.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace tandem::kvtransfer {
@@ -7,6 +9,10 @@ namespace {
 
 constexpr absl::Duration kNow = absl::Seconds(100);
 constexpr absl::Duration kLater = absl::Seconds(160);  // a quarantine later
+
+PeerLanes::FetchTimes At(absl::Duration started, absl::Duration ended) {
+  return {.started = started, .ended = ended, .heard = ended};
+}
 
 PeerLanes TwoLanes() { return PeerLanes({}, {{.kind = "shm"}, {.kind = "tcp"}}); }
 
@@ -56,17 +62,46 @@ TEST(PeerLanesTest, TheWindowIsWhatTheLaneMovesInItsTimeWithinBounds) {
 TEST(PeerLanesTest, MeasuresOverlappingFetchesByTheTimeTheyShare) {
   PeerLanes lanes = TwoLanes();
   // Four fetches of 1000 bytes started together, one done each 10 ms: 100,000 bytes a second, not 40,000.
-  for (int i = 1; i <= 4; ++i) lanes.CountCompletion(0, 1000, kNow, kNow + i * absl::Milliseconds(10));
+  for (int i = 1; i <= 4; ++i) lanes.CountCompletion(0, 1000, At(kNow, kNow + i * absl::Milliseconds(10)));
   EXPECT_NEAR(lanes.bytes_per_second(0), 100'000, 1);
   EXPECT_EQ(lanes.bytes_per_second(1), 0);
 }
 
 TEST(PeerLanesTest, NeitherIdleTimeNorFailuresCountAsSlowness) {
   PeerLanes lanes = TwoLanes();
-  lanes.CountCompletion(0, 1000, kNow, kNow + absl::Milliseconds(10));
-  lanes.CountCompletion(0, 1000, kLater, kLater + absl::Milliseconds(10));
-  lanes.CountCompletion(0, 0, kLater + absl::Milliseconds(10), kLater + absl::Seconds(5));
+  lanes.CountCompletion(0, 1000, At(kNow, kNow + absl::Milliseconds(10)));
+  lanes.CountCompletion(0, 1000, At(kLater, kLater + absl::Milliseconds(10)));
+  lanes.CountCompletion(0, 0, At(kLater + absl::Milliseconds(10), kLater + absl::Seconds(5)));
   EXPECT_NEAR(lanes.bytes_per_second(0), 100'000, 1);
+}
+
+// The engine hears of completions once in a step. A lane that could move a gigabyte a second once came down to the
+// least window in every step of a large model: it was measured by the steps, and its window followed what was measured.
+TEST(PeerLanesTest, StepsOfTheEngineSlowNoLane) {
+  constexpr double kRate = 1e9;
+  constexpr int64_t kPiece = 10'000;
+  for (const absl::Duration step : {absl::Milliseconds(1), absl::Milliseconds(45), absl::Milliseconds(120)}) {
+    PeerLanes lanes({}, {{.kind = "shm", .bytes_per_second = 1e7}});  // a first measurement that is far too low
+    absl::Duration now = kNow, lane_free = kNow;
+    int64_t moved = 0;
+    constexpr int kNumSteps = 300, kWarmUp = 150;
+    for (int i = 0; i < kNumSteps; ++i) {
+      const int64_t num_pieces = lanes.WindowBytes(now) / kPiece;
+      const absl::Duration started = now;
+      now += step;
+      // All that the window allowed is asked for at once; what the lane does not manage within the step comes in later
+      // ones and is left out here.
+      absl::Duration ended = std::max(lane_free, started);
+      for (int64_t piece = 0; piece < num_pieces; ++piece) {
+        ended += absl::Seconds(kPiece / kRate);
+        if (ended > now) break;
+        lanes.CountCompletion(0, kPiece, {.started = started, .ended = ended, .heard = now});
+        if (i >= kWarmUp) moved += kPiece;
+      }
+      lane_free = std::min(ended, now);
+    }
+    EXPECT_GT(static_cast<double>(moved), 0.9 * kRate * absl::ToDoubleSeconds(step * (kNumSteps - kWarmUp))) << step;
+  }
 }
 
 }  // namespace

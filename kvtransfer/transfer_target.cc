@@ -231,7 +231,7 @@ void TransferTarget::OnUnknownEpoch(const std::string& peer, const proto::Transf
 
 // ---- Fetching ----
 
-void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status) {
+void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status, absl::Duration ended) {
   const auto it = fetches_.find(fetch_id);
   TANDEM_CHECK(it != fetches_.end(), "a fetch was done twice");
   const OutstandingFetch fetch = it->second;
@@ -245,7 +245,8 @@ void TransferTarget::FetchDone(uint64_t fetch_id, const absl::Status& status) {
     const absl::Duration now = clock_->Now();
     state.outstanding_bytes -= fetch.bytes;
     state.last_fetch_progress = now;
-    state.lanes.CountCompletion(fetch.lane, status.ok() ? fetch.bytes : 0, fetch.started, now);
+    state.lanes.CountCompletion(fetch.lane, status.ok() ? fetch.bytes : 0,
+                                {.started = fetch.started, .ended = std::min(ended, now), .heard = now});
   }
   if (!status.ok()) ++counters_.fetch_errors;
   if (epoch.phase == TargetPhase::kOpen) {

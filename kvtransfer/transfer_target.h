@@ -183,7 +183,8 @@ class TransferTarget final {
   // ---- What comes back ----
 
   void Receive(std::string_view peer, const proto::TransferMessage& message);
-  void FetchDone(uint64_t fetch_id, const absl::Status& status);
+  // ended: when the lane was done with it, where the owner has heard of it later.
+  void FetchDone(uint64_t fetch_id, const absl::Status& status, absl::Duration ended = absl::InfiniteDuration());
   // Deadlines and repeats; to be called every few milliseconds, or at NextTick().
   void Tick();
   absl::Duration NextTick() const;  // point of the clock; InfiniteDuration where nothing waits
