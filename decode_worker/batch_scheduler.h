@@ -2,7 +2,8 @@
 // waiting requests may reserve pages.
 //
 // Both plans are pure functions of a snapshot: the engine applies them. The scheduler owns no memory, thread or clock.
-// Age is everything: sequences are ordered by arrival at this worker, and a page goes to the oldest that needs it.
+// Age is everything: sequences are ordered by their place (worker_shell/request_order.h: arrival at this worker, or
+// priority before it), "older" means an earlier one, and a page goes to the oldest that needs it.
 //   - Where the free pages do not cover a sequence's growth, the youngest holder of pages is retracted, never an older
 //     one: it gives all of its pages back, keeps its tokens and waits again, first in line.
 //   - A sequence that has nobody younger to retract sits the step out with its pages; it is itself the next victim.

@@ -156,6 +156,7 @@ void Engine::Generate(GenerateRequest generate) {
   Request& request = *owned;
   request.generate = std::move(generate);
   request.arrival = next_arrival_++;
+  request.place = worker_shell::PlaceOf(options_.schedule_policy, request.generate.head.priority(), request.arrival);
   request.arrived_at = clock_.Now();
   const proto::GenerateHead& head = request.generate.head;
   if (head.remaining_time_us() > 0) {
@@ -177,7 +178,7 @@ void Engine::Generate(GenerateRequest generate) {
                                                 static_cast<int64_t>(request.num_prompt_tokens()));
     request.draws.constraint = std::move(constraint);
     MakeSequences(request);
-    waiting_.emplace(request.arrival, &request);
+    waiting_.emplace(request.place, &request);
   } else {
     End(request, {.error = std::move(status)});
   }
@@ -365,10 +366,10 @@ void Engine::End(Request& request, Outcome outcome) {
   request.outcome = std::move(outcome);
   switch (request.phase) {
     case Phase::kWaiting:
-      waiting_.erase(request.arrival);
+      waiting_.erase(request.place);
       break;
     case Phase::kParked:
-      parked_.erase(request.arrival);
+      parked_.erase(request.place);
       break;
     case Phase::kTransferring:
       request.phase = Phase::kReleasing;
@@ -429,11 +430,11 @@ void Engine::ReleaseDevicePages(const Request& request, Sequence& sequence) {
 // What is left to generate waits for pages again.
 void Engine::GiveBackPages(Request& request) {
   for (Sequence& sequence : request.sequences) ReleasePages(request, sequence);
-  holders_.erase(request.arrival);
+  holders_.erase(request.place);
   if (!request.outcome.has_value()) {
     const bool may_go_on = request.MayGoOn();
     request.phase = may_go_on ? Phase::kWaiting : Phase::kParked;
-    (may_go_on ? waiting_ : parked_).emplace(request.arrival, &request);
+    (may_go_on ? waiting_ : parked_).emplace(request.place, &request);
     return;
   }
   EndIfNothingIsHeld(request);

@@ -60,12 +60,14 @@
 #include "model/model_executor.h"
 #include "proto/worker.pb.h"
 #include "worker_shell/answer_constraints.h"
+#include "worker_shell/request_order.h"
 
 namespace tandem::decode {
 
 struct EngineOptions {
   BatchLimits batch;
-  int num_waiting_max = 0;         // requests in line; one more is refused
+  int num_waiting_max = 0;  // requests in line; one more is refused
+  worker_shell::SchedulePolicy schedule_policy = worker_shell::SchedulePolicy::kFcfs;
   int64_t context_length_max = 0;  // prompt and generated tokens of one sequence; at most what the pool holds
   absl::Duration router_grace = absl::Seconds(2);
   absl::Duration credit_patience = absl::Seconds(2);    // a sequence whose reader has no room for longer is retracted
@@ -128,7 +130,7 @@ class Engine final {
   void PeerUp(const std::string& peer, const kvtransfer::SourcePeer& source);
   void PeerDown(const std::string& peer, const absl::Status& status);
   void PeerMessage(const std::string& peer, const proto::TransferMessage& message);
-  void FetchDone(uint64_t fetch_id, const absl::Status& status);
+  void FetchDone(uint64_t fetch_id, const absl::Status& status, absl::Duration ended = absl::InfiniteDuration());
 
   // ---- Work ----
   void Step();
@@ -157,7 +159,7 @@ class Engine final {
   std::string Describe() const;
 
  private:
-  using ByAge = absl::btree_map<uint64_t, Request*>;  // by arrival
+  using ByAge = absl::btree_map<worker_shell::Place, Request*>;
   // What one view of the scheduler stands for. No sequence: a request whose transfer is under way.
   struct Member {
     Request* request = nullptr;

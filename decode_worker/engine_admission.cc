@@ -33,13 +33,13 @@ int Engine::DevicePagesSoon(int64_t num_tokens) const {
 
 void Engine::Admit() {
   std::vector<Reservation> wanted;
-  for (const auto& [arrival, request] : waiting_) {
+  for (const auto& [place, request] : waiting_) {
     if (static_cast<int>(wanted.size()) == options_.batch.num_sequences_max) break;
     wanted.push_back(ReservationOf(*request));
   }
   int num_holders = 0;
   int64_t num_device_pages_promised = 0;
-  for (const auto& [arrival, request] : holders_) {
+  for (const auto& [place, request] : holders_) {
     num_holders += request->num_holding_sequences();
     for (const Sequence& sequence : request->sequences) {
       if (sequence.HoldsPages()) num_device_pages_promised += DevicePagesSoon(request->num_tokens(sequence));
@@ -61,13 +61,17 @@ void Engine::Admit() {
       num_admitted = scheduler_.PlanAdmission(snapshot);
     }
   }
+  std::vector<Request*> admitted;
   for (int i = 0; i < num_admitted; ++i) {
-    Request& request = *waiting_.begin()->second;
+    admitted.push_back(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
-    if (CanGoOnFromHost(request, reservations[i])) {
-      GoOnFromHost(request, reservations[i]);
+  }
+  for (const Request* request : admitted) worker_shell::CountOvertaken(request->place, waiting_);
+  for (int i = 0; i < num_admitted; ++i) {
+    if (CanGoOnFromHost(*admitted[i], reservations[i])) {
+      GoOnFromHost(*admitted[i], reservations[i]);
     } else {
-      BeginTransfer(request, reservations[i]);
+      BeginTransfer(*admitted[i], reservations[i]);
     }
   }
 }
@@ -171,7 +175,7 @@ bool Engine::CanGoOnFromHost(const Request& request, const Reservation& reservat
 
 void Engine::GoOnFromHost(Request& request, const Reservation& reservation) {
   ReservePages(request, reservation);
-  holders_.emplace(request.arrival, &request);
+  holders_.emplace(request.place, &request);
   request.phase = Phase::kRunning;
   const int num_shared = request.num_shared_pages(), num_joined = request.num_joined_pages;
   std::vector<kvcache::PageId> arrived;
@@ -201,7 +205,7 @@ void Engine::GoOnFromHost(Request& request, const Reservation& reservation) {
 void Engine::BeginTransfer(Request& request, const Reservation& reservation) {
   for (Sequence& sequence : request.sequences) DropKept(request, sequence);  // some would have to be computed anyway
   ReservePages(request, reservation);
-  holders_.emplace(request.arrival, &request);
+  holders_.emplace(request.place, &request);
 
   const proto::GenerateHead& head = request.generate.head;
   const int num_prompt_pages = kvcache::PagesForTokens(request.num_prompt_tokens());

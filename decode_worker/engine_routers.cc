@@ -174,9 +174,9 @@ void Engine::TakeCredit(Request& request, uint32_t choice, uint64_t granted_byte
   int64_t& credit_tokens = request.sequences[choice].credit_tokens;
   credit_tokens = std::max(credit_tokens, request.CreditTokens(granted_bytes));
   if (request.phase != Phase::kParked || !request.HasCreditToResume()) return;
-  parked_.erase(request.arrival);
+  parked_.erase(request.place);
   request.phase = Phase::kWaiting;
-  waiting_.emplace(request.arrival, &request);
+  waiting_.emplace(request.place, &request);
   has_work_ = true;
 }
 
@@ -275,8 +275,8 @@ void Engine::PeerMessage(const std::string& peer, const proto::TransferMessage& 
   PumpTransfer();
 }
 
-void Engine::FetchDone(uint64_t fetch_id, const absl::Status& status) {
-  transfer_.FetchDone(fetch_id, status);
+void Engine::FetchDone(uint64_t fetch_id, const absl::Status& status, absl::Duration ended) {
+  transfer_.FetchDone(fetch_id, status, ended);
   PumpTransfer();
 }
 

@@ -33,7 +33,7 @@ DrawPlace PlaceOf(const Request& request, Sequence& sequence) {
 int Engine::NextDraftLength() {
   if (!speculation_.is_on()) return 0;
   std::vector<const Acceptance*> drafting;
-  for (const auto& [arrival, request] : holders_) {
+  for (const auto& [place, request] : holders_) {
     if (request->phase != Phase::kRunning) continue;
     for (const Sequence& sequence : request->sequences) {
       const bool drafts = sequence.HoldsPages() && request->HasCredit(sequence) &&
@@ -59,7 +59,7 @@ StepPlan Engine::PlanStep(int draft_length, std::vector<Member>& members) const 
   // However the rows are dealt out, sequences grow by no more pages than this.
   int64_t num_growth_max = options_.batch.num_rows_max / kvcache::kPageTokens + 1;
   int64_t num_pages_returning = 0;
-  for (const auto& [arrival, request] : holders_) {
+  for (const auto& [place, request] : holders_) {
     if (request->phase == Phase::kReleasing) {
       num_pages_returning += request->num_pages();
       continue;
@@ -101,7 +101,7 @@ void Engine::CountSharedPages(const std::vector<Member>& members, std::vector<Se
     for (const kvcache::PageId page : pages_.PagesOf(request.Owner(sequence))) num_new += counted.insert(page).second;
     return num_new;
   };
-  for (const auto& [arrival, request] : holders_) {
+  for (const auto& [place, request] : holders_) {
     if (request->phase != Phase::kReleasing) continue;  // their pages come back by themselves
     for (const Sequence& sequence : request->sequences) count(*request, sequence);
   }
@@ -199,7 +199,7 @@ void Engine::StepRunning() {
 void Engine::RetractWithoutCredit(absl::Duration patience) {
   const absl::Duration now = clock_.Now();
   std::vector<Member> retracted;
-  for (const auto& [arrival, request] : holders_) {
+  for (const auto& [place, request] : holders_) {
     for (Sequence& sequence : request->sequences) {
       const bool sits_out = request->phase == Phase::kRunning && sequence.HoldsPages() && !request->HasCredit(sequence);
       if (!sits_out) {

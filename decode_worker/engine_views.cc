@@ -31,11 +31,11 @@ const char* NameOf(Phase phase) {
 proto::Load Engine::load() const {
   proto::Load load;
   int num_running = 0;
-  for (const auto& [arrival, request] : holders_) num_running += request->num_holding_sequences();
+  for (const auto& [place, request] : holders_) num_running += request->num_holding_sequences();
   load.set_running_sequences(static_cast<uint32_t>(num_running));
   load.set_waiting_requests(static_cast<uint32_t>(waiting_.size()));
   int64_t waiting_tokens = 0;
-  for (const auto& [arrival, request] : waiting_) waiting_tokens += request->num_tokens_left_to_hold();
+  for (const auto& [place, request] : waiting_) waiting_tokens += request->num_tokens_left_to_hold();
   load.set_waiting_tokens(waiting_tokens);
   load.set_kv_pages_free(num_pages_available());
   load.set_kv_pages_total(pages_.num_pages());
@@ -63,7 +63,7 @@ std::string Engine::Describe() const {
   std::string text = "request phase prompt_tokens generated_tokens choices choices_left pages open_epochs prefill\n";
   std::vector<const Request*> by_age;
   for (const auto& [key, request] : requests_) by_age.push_back(request.get());
-  std::sort(by_age.begin(), by_age.end(), [](const Request* a, const Request* b) { return a->arrival < b->arrival; });
+  std::sort(by_age.begin(), by_age.end(), [](const Request* a, const Request* b) { return a->place < b->place; });
   for (const Request* request : by_age) {
     size_t num_generated = 0;
     int num_left = 0;

@@ -29,6 +29,7 @@
 #include "model/token_counts.h"
 #include "model/token_mask/token_matcher.h"
 #include "proto/credit.h"
+#include "worker_shell/request_order.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::decode {
@@ -68,7 +69,9 @@ struct Sequence {
 struct Request {
   GenerateRequest generate;
   worker_shell::DrawRules draws;
-  uint64_t arrival = 0;                                // age: lower is older
+  uint64_t arrival = 0;
+  worker_shell::Place place;  // age: lower is older
+  int num_overtaken = 0;
   absl::Duration arrived_at;                           // point of the clock
   absl::Duration deadline = absl::InfiniteDuration();  // point of the clock
   Phase phase = Phase::kWaiting;

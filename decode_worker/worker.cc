@@ -168,6 +168,7 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   engine_ = std::make_unique<Engine>(
       EngineOptions{.batch = batch,
                     .num_waiting_max = config_.max_queued_requests,
+                    .schedule_policy = worker_shell::SchedulePolicyOf(config_.schedule_policy),
                     .context_length_max = context_length_max,
                     .router_grace = config_.router_grace,
                     .speculative = {.num_steps = num_steps, .is_adaptive = config_.speculative_adaptive},
@@ -181,7 +182,8 @@ absl::Status Worker::Core::Start(const worker_shell::ServedModel& model, const k
   thread_ =
       std::make_unique<Thread>(*engine_, clock_, kMailboxCapacity, [this](const Engine& engine) { AfterStep(engine); });
   lanes_ = std::make_unique<kvtransfer::LaneSet>([this](uint64_t fetch_id, absl::Status status) {
-    thread_->PostReserved([fetch_id, status](Engine& engine) { engine.FetchDone(fetch_id, status); });
+    const absl::Duration ended = clock_.Now();  // a step may go by before the engine hears of it
+    thread_->PostReserved([=](Engine& engine) { engine.FetchDone(fetch_id, status, ended); });
   });
 
   PeerLinksOptions links;

@@ -76,8 +76,8 @@ class ModelExecutor {
   // to do.
   virtual absl::Status PagesLeave(absl::Span<const int32_t> pages) { return absl::OkStatus(); }
 
-  // Logits that are given in this host memory come faster from a device, until it is unpinned. Nothing else changes: where
-  // it cannot be done, they are as right.
+  // Logits that are given in this host memory come faster from a device, until it is unpinned. Nothing else changes:
+  // where it cannot be done, they are as right.
   virtual absl::Status PinHostMemory(absl::Span<std::byte> bytes) { return absl::OkStatus(); }
   virtual void UnpinHostMemory(absl::Span<std::byte> bytes) {}
 

@@ -33,10 +33,6 @@ void AddFields(base::ConfigSchema& schema, PrefillConfig& config) {
                 "all. shared: one pool's memory for all of them, nothing is sent.");
   schema.Duration("process.lease", &config.lease, absl::ZeroDuration(), absl::Minutes(5),
                   "How long pages are kept for a decode worker whose stream is gone.");
-  schema.Choice(
-      "process.schedule_policy", &config.schedule_policy, {"fcfs", "priority"},
-      "In which order prompts take pages: of arrival, or higher priority of the request first; then a prompt "
-      "that 16 later ones have overtaken goes first. Either way a short prompt shares steps with a long one.");
 }
 
 namespace {

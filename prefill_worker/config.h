@@ -26,7 +26,6 @@ struct PrefillConfig : worker_shell::WorkerConfig {
   std::string context_parallel_kv = "copied";  // or "shared"
   int num_ranks() const { return std::max({context_parallel_size, data_parallel_size, tensor_parallel_size}); }
   absl::Duration lease = absl::Seconds(2);
-  std::string schedule_policy = "fcfs";
 };
 
 // `config` outlives the schema.

@@ -127,7 +127,7 @@ void Engine::Handle(kvtransfer::AdmitRequest& output) {
   Request& request = requests_[output.id];
   request.id = output.id;
   request.start = std::move(output.start);
-  request.place = PlaceOf(options_.schedule_policy, request.start.priority, next_arrival_++);
+  request.place = worker_shell::PlaceOf(options_.schedule_policy, request.start.priority, next_arrival_++);
   if (!valid.ok()) {
     ++counters_.requests_refused;
     transfer_.Fail(request.id, valid);
@@ -179,7 +179,7 @@ void Engine::Admit() {
     Request& request = *waiting_.begin()->second;
     if (!TakePages(request)) return;  // in this order: nobody overtakes; pages come back by EndRequest
     waiting_.erase(waiting_.begin());
-    CountOvertaken(request.place, waiting_);
+    worker_shell::CountOvertaken(request.place, waiting_);
     request.num_overtaken = 0;
     active_.emplace(request.place, &request);
     transfer_.Accept(request.id, {request.pages});
@@ -366,7 +366,7 @@ void Engine::FinishChunks(absl::Span<const float> logits) {
     }
     if (request.num_left() > 0) continue;
     active_.erase(request.place);
-    CountOvertaken(request.place, active_);
+    worker_shell::CountOvertaken(request.place, active_);
     if (!request.SamplesFirstTokens()) continue;
     SampleFirstTokens(request, logits.first(vocab_size));
     logits.remove_prefix(vocab_size);

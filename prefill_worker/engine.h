@@ -42,9 +42,9 @@
 #include "model/sampler.h"
 #include "prefill_worker/chunk_scheduler.h"
 #include "prefill_worker/outbox.h"
-#include "prefill_worker/request_order.h"
 #include "proto/worker.pb.h"
 #include "worker_shell/answer_constraints.h"
+#include "worker_shell/request_order.h"
 #include "worker_shell/sampling.h"
 
 namespace tandem::prefill {
@@ -52,7 +52,7 @@ namespace tandem::prefill {
 struct EngineOptions {
   ChunkLimits chunks;
   int num_waiting_max = 0;  // requests in line; one more is refused
-  SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
+  worker_shell::SchedulePolicy schedule_policy = worker_shell::SchedulePolicy::kFcfs;
   std::shared_ptr<const model::Vocabulary> vocabulary;      // null: constrained requests are refused
   kvtransfer::SourceOptions transfer;                       // with this worker's incarnation and its pool's layout
   std::optional<kvcache::PrefixIndexOptions> prefix_cache;  // none: every prompt is computed whole
@@ -115,7 +115,7 @@ class Engine final {
   struct Request {
     kvtransfer::EpochId id;
     kvtransfer::StartRequest start;
-    Place place;  // in line, and among those that are computed
+    worker_shell::Place place;  // in line, and among those that are computed
     int num_overtaken = 0;
     worker_shell::DrawRules draws;
     std::vector<int32_t> prompt;            // as the executor takes it
@@ -177,8 +177,8 @@ class Engine final {
   kvtransfer::TransferSource transfer_;
 
   std::map<kvtransfer::EpochId, Request> requests_;
-  absl::btree_map<Place, Request*> waiting_;
-  absl::btree_map<Place, Request*> active_;  // has pages and tokens left to compute
+  absl::btree_map<worker_shell::Place, Request*> waiting_;
+  absl::btree_map<worker_shell::Place, Request*> active_;  // has pages and tokens left to compute
   uint64_t next_arrival_ = 1;
   bool is_draining_ = false;
   bool has_work_ = false;  // the next Step() may do something though no input comes

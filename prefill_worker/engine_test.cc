@@ -315,7 +315,8 @@ TEST_F(EngineTest, AForwardPassThatFailsIsToldToDecode) {
 }
 
 TEST_F(EngineTest, HigherPrioritiesGoFirstWhereThePolicySaysSo) {
-  for (const SchedulePolicy policy : {SchedulePolicy::kFcfs, SchedulePolicy::kPriority}) {
+  for (const worker_shell::SchedulePolicy policy :
+       {worker_shell::SchedulePolicy::kFcfs, worker_shell::SchedulePolicy::kPriority}) {
     schedule_policy_ = policy;
     Start(4, 64);  // one prompt at a time
     first_token_order_.clear();
@@ -327,7 +328,7 @@ TEST_F(EngineTest, HigherPrioritiesGoFirstWhereThePolicySaysSo) {
     }
     Settle();
     for (const uint64_t epoch : epochs) ExpectServed(epoch);
-    if (policy == SchedulePolicy::kFcfs) {
+    if (policy == worker_shell::SchedulePolicy::kFcfs) {
       EXPECT_EQ(first_token_order_, epochs);
     } else {
       EXPECT_THAT(first_token_order_, ElementsAre(epochs[2], epochs[4], epochs[0], epochs[3], epochs[1]));

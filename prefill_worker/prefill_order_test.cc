@@ -11,7 +11,7 @@
 #include "absl/container/btree_map.h"
 #include "gtest/gtest.h"
 #include "prefill_worker/chunk_scheduler.h"
-#include "prefill_worker/request_order.h"
+#include "worker_shell/request_order.h"
 
 namespace tandem::prefill {
 namespace {
@@ -19,7 +19,7 @@ namespace {
 constexpr int kBudget = 128, kHalf = kBudget / 2;
 
 struct Request {
-  Place place;
+  worker_shell::Place place;
   int num_overtaken = 0;
   int64_t left = 0;
   int arrived_at = 0;  // step
@@ -29,10 +29,10 @@ struct Request {
 
 class Stream final {
  public:
-  explicit Stream(SchedulePolicy policy) : policy_(policy) {}
+  explicit Stream(worker_shell::SchedulePolicy policy) : policy_(policy) {}
   Request& Arrive(int64_t num_tokens, int32_t priority = 0) {
     Request& request = requests_.emplace_back();
-    request.place = PlaceOf(policy_, priority, requests_.size());
+    request.place = worker_shell::PlaceOf(policy_, priority, requests_.size());
     request.left = num_tokens;
     request.arrived_at = step_;
     active_.emplace(request.place, &request);
@@ -60,7 +60,7 @@ class Stream final {
       if (request->left > 0) continue;
       request->ended_at = step_;
       active_.erase(request->place);
-      CountOvertaken(request->place, active_);
+      worker_shell::CountOvertaken(request->place, active_);
     }
   }
   void RunToTheEnd() {
@@ -69,15 +69,16 @@ class Stream final {
   const std::deque<Request>& requests() const { return requests_; }
 
  private:
-  const SchedulePolicy policy_;
+  const worker_shell::SchedulePolicy policy_;
   const ChunkScheduler scheduler_{{.num_tokens_max = kBudget, .num_chunks_max = kBudget}};
   std::deque<Request> requests_;
-  absl::btree_map<Place, Request*> active_;
+  absl::btree_map<worker_shell::Place, Request*> active_;
   int step_ = 0;
 };
 
 TEST(PrefillOrderTest, AShortPromptNeverWaitsForALongOnesWholePrefill) {
-  for (const SchedulePolicy policy : {SchedulePolicy::kFcfs, SchedulePolicy::kPriority}) {
+  for (const worker_shell::SchedulePolicy policy :
+       {worker_shell::SchedulePolicy::kFcfs, worker_shell::SchedulePolicy::kPriority}) {
     std::mt19937 random(1);
     Stream stream(policy);
     std::vector<const Request*> short_ones;
@@ -99,7 +100,7 @@ TEST(PrefillOrderTest, AShortPromptNeverWaitsForALongOnesWholePrefill) {
 TEST(PrefillOrderTest, InOrderOfArrivalEverybodyEndsWithinWhatTheOlderOnesTake) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
-    Stream stream(SchedulePolicy::kFcfs);
+    Stream stream(worker_shell::SchedulePolicy::kFcfs);
     for (int round = 0; round < 1500; ++round) {
       // More than is computed for a while, then less: what waits is caught up with.
       const bool is_rush = round % 500 < 150;
@@ -117,7 +118,7 @@ TEST(PrefillOrderTest, InOrderOfArrivalEverybodyEndsWithinWhatTheOlderOnesTake) 
 
 TEST(PrefillOrderTest, UrgentPromptsThatKeepComingStarveNoLowOne) {
   std::mt19937 random(3);
-  Stream stream(SchedulePolicy::kPriority);
+  Stream stream(worker_shell::SchedulePolicy::kPriority);
   constexpr int kLongest = 500, kRounds = 1500;
   for (int round = 0; round < kRounds; ++round) {
     if (round % 150 == 0) stream.Arrive(kLongest, -5);
@@ -129,7 +130,7 @@ TEST(PrefillOrderTest, UrgentPromptsThatKeepComingStarveNoLowOne) {
   for (const Request& request : stream.requests()) {
     // Those who came before it, and so many later ones as may overtake it.
     EXPECT_LE(request.ended_at - request.arrived_at,
-              request.steps_due + kOvertakenMax * ((kLongest + kHalf - 1) / kHalf));
+              request.steps_due + worker_shell::kOvertakenMax * ((kLongest + kHalf - 1) / kHalf));
   }
 }
 

@@ -167,7 +167,7 @@ absl::Status Worker::Core::Start() {
       EngineOptions{
           .chunks = {.num_tokens_max = config_.chunked_prefill_size, .num_chunks_max = config_.max_running_requests},
           .num_waiting_max = config_.max_queued_requests,
-          .schedule_policy = config_.schedule_policy == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs,
+          .schedule_policy = worker_shell::SchedulePolicyOf(config_.schedule_policy),
           .vocabulary = std::move(vocabulary),
           .transfer = {.incarnation = identity.incarnation(), .layout = layout, .lease = config_.lease},
           .prefix_cache = worker_shell::PrefixCacheOptions(config_, model),

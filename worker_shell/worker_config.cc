@@ -25,6 +25,12 @@ void AddWorkerFields(base::ConfigSchema& schema, WorkerConfig& config) {
   schema.String("process.admin_host", &config.admin_host, "Address of /health, /readyz, /metrics and /statusz.");
   schema.Int("process.admin_port", &config.admin_port, {.unit = "port", .min = 0, .max = 65535},
              "Port of /health, /readyz, /metrics and /statusz; 0 takes a free one.");
+  schema.Choice(
+      "process.schedule_policy", &config.schedule_policy, {"fcfs", "priority"},
+      "In which order requests take pages: of arrival, or higher priority first; then a request that 16 later ones "
+      "have "
+      "overtaken goes first. At prefill a short prompt shares steps with a long one either way; at decode the youngest "
+      "gives way where pages run out, of the lowest priority.");
   schema.String("process.device", &config.device,
                 "Where the model runs: cpu, or cuda:N, the N-th CUDA device that this process sees (compute capability "
                 "9.0). Both workers of a pair run on the same kind of device.");

@@ -25,6 +25,7 @@ struct WorkerConfig {
   int rpc_port = 0;
   std::string admin_host = "0.0.0.0";
   int admin_port = 0;
+  std::string schedule_policy = "fcfs";  // or "priority": request_order.h
   std::string device = "cpu";
   int num_threads = 0;  // 0: every processor that the process may use
   int data_parallel_size = 1;

@@ -3,6 +3,7 @@
 // draft as many tokens with the MTP layer, and every test that uses the rig must come out alike.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +61,8 @@ class EngineRig final : public Outbox {
   explicit EngineRig(int num_pages, int num_sequences_max = 8, int64_t context_length_max = 320,
                      const SpeculativeOptions& speculative = RigSpeculation(),
                      const sim::HiSparseOptions& hisparse = {}, int num_kept_pages = 0,
-                     bool keeps_generated_pages = false)
+                     bool keeps_generated_pages = false,
+                     worker_shell::SchedulePolicy schedule_policy = worker_shell::SchedulePolicy::kFcfs)
       : num_layers_(kNumLayers + (speculative.num_steps > 0 ? 1 : 0)),
         model_options_({.vocab_size = kModel.vocab_size,
                         .weights_seed = kModel.weights_seed,
@@ -75,6 +77,7 @@ class EngineRig final : public Outbox {
                            .num_rows_max = num_sequences_max * (1 + speculative.num_steps) + 16,
                            .num_kept_pages_max = hisparse.num_kept_pages_max},
                  .num_waiting_max = 16,
+                 .schedule_policy = schedule_policy,
                  .context_length_max = context_length_max_,
                  .speculative = speculative,
                  .vocabulary = sim::SimVocabulary(kModel.vocab_size),
@@ -128,7 +131,11 @@ class EngineRig final : public Outbox {
   // ---- Outbox ----
   void ToRouter(uint64_t stream_id, proto::WorkerMessage message) override {
     for (const proto::SequenceTokens& tokens : message.tokens().sequences()) Take(tokens);
-    if (message.has_ended()) answers_[RequestKey::From(message.ended().key())].ended.push_back(message.ended());
+    if (message.has_ended()) {
+      const RequestKey key = RequestKey::From(message.ended().key());
+      answers_[key].ended.push_back(message.ended());
+      ended_order_.push_back(key);
+    }
     if (message.has_peer_status()) peer_statuses_.push_back(message.peer_status());
   }
   void ToPeer(kvtransfer::SendMessage message) override {
@@ -353,6 +360,10 @@ class EngineRig final : public Outbox {
     EXPECT_EQ(prefill_.transfer().ledger(), kvtransfer::SourceLedger());
   }
 
+  const std::vector<RequestKey>& ended_order() const { return ended_order_; }
+  bool has_ended(const RequestKey& key) const {
+    return std::find(ended_order_.begin(), ended_order_.end(), key) != ended_order_.end();
+  }
   Engine& engine() { return engine_; }
   const Engine& engine() const { return engine_; }
   const GenerateRequest& request(const RequestKey& key) const { return requests_.at(key); }
@@ -407,6 +418,7 @@ class EngineRig final : public Outbox {
   std::deque<kvtransfer::StartFetch> fetches_;
   std::map<RequestKey, GenerateRequest> requests_;
   std::map<RequestKey, RigAnswer> answers_;
+  std::vector<RequestKey> ended_order_;
   std::vector<proto::PeerStatus> peer_statuses_;
   std::vector<std::string> linked_;
   uint64_t session_ = 0;

@@ -292,7 +292,7 @@ class EngineTest : public ::testing::Test, public Outbox {
   sim::HashModelOptions model_options_ = kModel;
   static constexpr kvcache::KvLayout kDecodeLayout{.num_layers = kNumLayers, .num_pages = 128};
   base::FakeClock clock_;
-  SchedulePolicy schedule_policy_ = SchedulePolicy::kFcfs;                                   // of the next Start()
+  worker_shell::SchedulePolicy schedule_policy_ = worker_shell::SchedulePolicy::kFcfs;       // of the next Start()
   std::optional<kvcache::PrefixIndexOptions> prefix_cache_ = kvcache::PrefixIndexOptions();  // of the next Start()
   std::unique_ptr<sim::PoolMemory> memory_, decode_memory_;
   std::unique_ptr<SpiedModel> model_;

@@ -1,13 +1,13 @@
 // Proves: order of arrival under fcfs; higher priorities first, equal ones in order of arrival; and that in any stream
 // of arrivals nobody is overtaken more than kOvertakenMax times before it goes first.
-#include "prefill_worker/request_order.h"
+#include "worker_shell/request_order.h"
 
 #include <deque>
 #include <random>
 
 #include "gtest/gtest.h"
 
-namespace tandem::prefill {
+namespace tandem::worker_shell {
 namespace {
 
 struct Request {
@@ -57,4 +57,4 @@ TEST(RequestOrderTest, NobodyIsOvertakenForEver) {
 }
 
 }  // namespace
-}  // namespace tandem::prefill
+}  // namespace tandem::worker_shell

@@ -1,21 +1,26 @@
-// In which order prompts take pages and count as the oldest: of arrival, or of priority.
+// In which order requests take pages and count as the oldest, at either worker: of arrival, or of priority.
 //
-// fcfs: of arrival. priority: higher priorities first, equal ones in order of arrival; but a prompt that as many as
-// kOvertakenMax later ones have gone ahead of goes before all priorities, so that none waits for ever.
+// fcfs: of arrival. priority: higher priorities first, equal ones in order of arrival; but a request that as many
+// as kOvertakenMax later ones have gone ahead of goes before all priorities, so that none waits for ever.
 // Pure. Tested by request_order_test.cc.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/strings/string_view.h"
 
-namespace tandem::prefill {
+namespace tandem::worker_shell {
 
 enum class SchedulePolicy { kFcfs, kPriority };
+
+// "fcfs" or "priority", which the configuration has checked.
+inline SchedulePolicy SchedulePolicyOf(absl::string_view name) {
+  return name == "priority" ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
+}
 
 // Smaller places are earlier.
 struct Place {
@@ -46,4 +51,4 @@ void CountOvertaken(const Place& gone, absl::btree_map<Place, Request*>& line) {
   }
 }
 
-}  // namespace tandem::prefill
+}  // namespace tandem::worker_shell
