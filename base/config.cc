@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/config_field.h"
+#include "base/status_macros.h"
 
 namespace tandem::base {
 namespace {
@@ -58,16 +59,31 @@ absl::Status SetInteger(const YAML::Node& node, T* target, IntRange range, absl:
   return absl::OkStatus();
 }
 
-// Every leaf of a YAML map as "a.b.c" with its node; sequences are leaves.
-void Flatten(const YAML::Node& node, const std::string& prefix, std::vector<std::pair<std::string, YAML::Node>>& out) {
+// Far beyond what any service has. An alias may stand within what it names, and a few lines of aliases for millions.
+constexpr int kSectionDepthMax = 8;
+constexpr size_t kLeavesMax = 10'000;
+
+// Every leaf of a YAML map as "a.b.c" with its node; sequences are leaves. What is wrong, without the file's name,
+// where there are more than that.
+absl::Status Flatten(const YAML::Node& node, const std::string& prefix, int depth,
+                     std::vector<std::pair<std::string, YAML::Node>>& out) {
   for (const auto& entry : node) {
     const std::string path = prefix.empty() ? entry.first.Scalar() : absl::StrCat(prefix, ".", entry.first.Scalar());
     if (entry.second.IsMap()) {
-      Flatten(entry.second, path, out);
+      if (depth == kSectionDepthMax) {
+        return absl::InvalidArgumentError(absl::StrCat(entry.second.Mark().line + 1, ": ", path, ": sections nested ",
+                                                       "more than ", kSectionDepthMax,
+                                                       " deep; does an alias stand within what it names?"));
+      }
+      RETURN_IF_ERROR(Flatten(entry.second, path, depth + 1, out));
+    } else if (out.size() == kLeavesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(entry.second.Mark().line + 1, ": ", path, ": more than ", kLeavesMax, " settings"));
     } else {
       out.emplace_back(path, entry.second);
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -244,7 +260,11 @@ absl::Status ConfigSchema::Apply(absl::string_view yaml, absl::string_view file_
       return absl::InvalidArgumentError(absl::StrCat(file_name, ":1: a map of sections is expected"));
     }
     std::vector<std::pair<std::string, YAML::Node>> leaves;
-    if (root.IsMap()) Flatten(root, "", leaves);
+    if (root.IsMap()) {
+      if (const absl::Status status = Flatten(root, "", /*depth=*/1, leaves); !status.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(file_name, ":", status.message()));
+      }
+    }
     for (size_t i = 0; i < leaves.size(); ++i) {
       const auto& [path, node] = leaves[i];
       const std::string where = absl::StrCat(file_name, ":", node.Mark().line + 1, ": ");

@@ -129,6 +129,22 @@ TEST(ConfigTest, ClusterFieldsAreWhatBothSidesMustShare) {
   EXPECT_THAT(schema.ClusterFields(), ElementsAre(Pair("cluster.model", "\"m\"")));
 }
 
+// Both are YAML, and none is a configuration: the first has no end, the second a million settings in six lines.
+TEST(ConfigTest, AliasesWithoutEndAreRefusedInWords) {
+  Settings s;
+  ConfigSchema schema("test");
+  Declare(schema, s);
+  EXPECT_THAT(std::string(schema.Apply("a: 1\nprocess: &x {prefill: *x}\n", "f.yaml", {}).message()),
+              AllOf(HasSubstr("f.yaml:2: process"), HasSubstr("nested more than 8 deep")));
+  std::string wide = "a: &a {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1, 8: 1, 9: 1}\n";
+  for (char name = 'b'; name <= 'f'; ++name) {
+    const std::string before = absl::StrCat("*", std::string(1, static_cast<char>(name - 1)));
+    absl::StrAppend(&wide, std::string(1, name), ": &", std::string(1, name), " {");
+    for (int i = 0; i < 10; ++i) absl::StrAppend(&wide, i, ": ", before, i < 9 ? ", " : "}\n");
+  }
+  EXPECT_THAT(std::string(schema.Apply(wide, "f.yaml", {}).message()), HasSubstr("more than 10000 settings"));
+}
+
 absl::StatusOr<ConfigArgs> Load(Settings& s, std::vector<std::string> args) {
   ConfigSchema schema("test");
   Declare(schema, s);

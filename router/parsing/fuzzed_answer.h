@@ -43,4 +43,16 @@ inline FuzzedAnswer ParseInPieces(CallMarkup markup, uint8_t switches, const std
   return answer;
 }
 
+// Whether text around something that is taken out may come to stand together as `mark`, which then is in no answer that
+// the model gave: what is taken out begins with '<', or with white space before it.
+inline bool MayComeTogether(const std::string& text, const std::string& mark) {
+  for (size_t open = text.find('<', 1); open != std::string::npos; open = text.find('<', open + 1)) {
+    const size_t last = text.find_last_not_of(" \t\n\v\f\r", open - 1);
+    for (size_t length = 1; length < mark.size() && last != std::string::npos && length <= last + 1; ++length) {
+      if (text.compare(last + 1 - length, length, mark, 0, length) == 0) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace tandem::router

@@ -27,12 +27,22 @@ ConstraintProbe::ConstraintProbe(const proto::Constraint& constraint) : constrai
 }
 
 std::optional<model::TokenMatcher> ConstraintProbe::Read(absl::string_view text) {
+  return ReadTokens(*ByteTokenizer().Encode(text, router::Tokenizer::AddedTokens::kMatch));
+}
+
+std::optional<model::TokenMatcher> ConstraintProbe::ReadTokens(absl::Span<const router::TokenId> tokens) {
   model::TokenMatcher matcher(constraint_);
-  const auto ids = ByteTokenizer().Encode(text, router::Tokenizer::AddedTokens::kMatch);
-  for (const router::TokenId id : *ids) {
+  for (const router::TokenId id : tokens) {
     if (!matcher.Accept(static_cast<int32_t>(id)).ok()) return std::nullopt;
   }
   return matcher;
+}
+
+bool ConstraintProbe::AcceptsBytes(absl::string_view text) {
+  std::vector<router::TokenId> tokens;
+  for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
+  const auto matcher = ReadTokens(tokens);
+  return matcher.has_value() && matcher->may_end();
 }
 
 bool ConstraintProbe::Accepts(absl::string_view text) {

@@ -23,6 +23,8 @@ class ConstraintProbe {
 
   // Marks in the text are their tokens.
   bool Accepts(absl::string_view text);
+  // Every byte is a token of its own, those of marks, too.
+  bool AcceptsBytes(absl::string_view text);
   // Whether an answer may begin so.
   bool AcceptsFront(absl::string_view text);
 
@@ -38,6 +40,7 @@ class ConstraintProbe {
 
  private:
   std::optional<model::TokenMatcher> Read(absl::string_view text);
+  std::optional<model::TokenMatcher> ReadTokens(absl::Span<const router::TokenId> tokens);
 
   worker_shell::AnswerConstraints constraints_;
   std::shared_ptr<const model::Constraint> constraint_;

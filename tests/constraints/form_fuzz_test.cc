@@ -28,6 +28,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   }
   testing::ConstraintProbe probe(**constraint);
   const auto written = probe.Write(static_cast<uint32_t>(size), /*num_tokens_soft=*/20, /*num_tokens_max=*/200);
-  if (written.has_value() && !probe.Accepts(written->text)) std::abort();
+  if (written.has_value() && !probe.AcceptsBytes(written->text)) std::abort();
   return 0;
 }

@@ -23,6 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   testing::ConstraintProbe probe(**constraint);
   const auto written = probe.Write(static_cast<uint32_t>(size), /*num_tokens_soft=*/20, /*num_tokens_max=*/400);
   if (!written.has_value()) return 0;
-  if (!router::ParseOrderedJson(written->text).ok() || !probe.Accepts(written->text)) std::abort();
+  if (!router::ParseOrderedJson(written->text).ok() || !probe.AcceptsBytes(written->text)) std::abort();
   return 0;
 }
