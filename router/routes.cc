@@ -241,8 +241,7 @@ void Routes::ServeLoads(Exchanged exchange) {
   exchange->Respond(body.ok() ? Text(200, *std::move(body), kJson) : ErrorResponse(body.status()));
 }
 
-// Workers keep no KV beyond the requests that it belongs to, so there is nothing to flush: true at any time, and what
-// tools that begin with a cold cache want to hear.
+// Idle pages go at once, those in use with their last request: what tools that begin with a cold cache want.
 void Routes::ServeFlushCache(Exchanged exchange) {
   exchange->Respond(Text(200, absl::StrCat("prefix caches of ", parts_.cluster->FlushPrefixCaches(), " workers\n")));
 }

@@ -158,7 +158,7 @@ def _ranks(flags, workers, ranks_max, out):
         out.note(f"--tp {tp} --dp {dp}: attention would be cut {tp // dp} ways within each of {dp} parts; a worker divides "
                  f"its work in one way, and data_parallel_size {tp} is the nearest")
     if pp > 1:
-        out.note(f"--pp-size {pp}: no pipeline stages yet; a worker has the {tp} ranks of one stage and all layers")
+        out.note(f"--pp-size {pp}: pipeline stages go together with no other ranks yet; a worker has the {tp} ranks of one stage and all layers")
     if _number(flags, "--nnodes", 1) > 1:
         out.note(f"--nnodes {flags['--nnodes']}: a worker is one process; start this on one host, or a pair on each")
     if "--cp-strategy" in flags and flags["--cp-strategy"] != "interleave":
