@@ -26,6 +26,7 @@
 #include "router/preparation_threads.h"
 #include "router/prompt_run.h"
 #include "router/request_state.h"
+#include "router/request_trace.h"
 
 namespace tandem::router {
 namespace asio = boost::asio;
@@ -57,19 +58,6 @@ asio::awaitable<absl::StatusOr<PreparedRequest>> PrepareAside(std::string body, 
   const absl::Status compiled = CompileForm(*context, &*prepared);
   if (!compiled.ok()) co_return compiled;
   co_return *std::move(prepared);
-}
-
-// What the client sent, where it is one traceparent; else one of a new trace: invalid ones, and several, count as none.
-std::string TraceParentOf(const HttpRequest& request) {
-  absl::string_view sent;
-  int num_sent = 0;
-  for (const auto& [name, value] : request.headers) {
-    if (name != "traceparent") continue;
-    ++num_sent;
-    sent = value;
-  }
-  if (num_sent == 1 && proto::IsTraceParent(sent)) return proto::TraceParentAsVersion0(sent);
-  return proto::NewTraceParent(base::RandomId(), base::RandomId(), base::RandomId());
 }
 
 void CheckNoException(std::exception_ptr exception) {
