@@ -201,12 +201,12 @@ def _worker_flags(flags, workers, out):
         chunk = _number(flags, "--chunked-prefill-size")
         if chunk is not None:
             out.put(PREFILL, "process.chunked_prefill_size", CHUNK_MAX if chunk == -1 else chunk)
-        if "--enable-priority-scheduling" in flags:
-            out.put(PREFILL, "process.schedule_policy", "priority")
-        elif "--schedule-policy" in flags:
-            out.put(PREFILL, "process.schedule_policy", "fcfs")
-            if flags["--schedule-policy"] != "fcfs":
-                out.note(f"--schedule-policy {flags['--schedule-policy']}: prompts are taken in order of arrival")
+    if "--enable-priority-scheduling" in flags:
+        out.put_all(workers, "process.schedule_policy", "priority")
+    elif "--schedule-policy" in flags:
+        out.put_all(workers, "process.schedule_policy", "fcfs")
+        if flags["--schedule-policy"] != "fcfs":
+            out.note(f"--schedule-policy {flags['--schedule-policy']}: requests are taken in order of arrival")
     for name, setting in (("--max-running-requests", "max_running_requests"), ("--max-queued-requests", "max_queued_requests")):
         value = _number(flags, name)
         if value is not None:
